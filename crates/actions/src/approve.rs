@@ -2,7 +2,7 @@
 //!
 //! What it is not: the decision whether the wave begins; the controller makes it (see `rollout::policy`).
 
-use crate::{ActionError, Do};
+use crate::{ActionError, Mode};
 use api::k8s::ObjectMeta;
 use api::names::own;
 use api::v1::MachineConfigPool;
@@ -82,7 +82,7 @@ impl Approval {
 
 /// What waits for an approval.
 #[derive(Debug, PartialEq, Eq)]
-struct Asked {
+struct PendingApproval {
     config: String,
     wave: String,
     policy: Option<PolicyVersion>,
@@ -104,7 +104,7 @@ fn waiting(
     let target = pool.spec.configuration.name.as_str();
     if let Some(config) = config.filter(|c| *c != target) {
         return Err(format!(
-            "{config} is not the config of pool {name} any more; that is {target}: look at it, and approve it"
+            "pool {name} no longer has the config {config}: its config is now {target}; look at that one, then approve it"
         ));
     }
     let progress = object.and_then(|o| o.status.as_ref()?.pools.iter().find(|p| p.name == name));
@@ -116,7 +116,8 @@ fn waiting(
     };
     if let Some(expected) = expected.filter(|e| *e != wave) {
         return Err(format!(
-            "wave {expected} of pool {name} does not wait any more; now wave {wave} does: look at it, and approve it"
+            "wave {expected} of pool {name} no longer waits for an approval, but wave {wave} does; look at that one, then \
+             approve it"
         ));
     }
     // A wave may also wait because another pool has rejected the same change.
@@ -137,18 +138,19 @@ fn waiting(
 ///
 /// # Errors
 /// There is nothing to approve, or not this.
-fn asked(
+fn pending_approval(
     pool: &MachineConfigPool,
     pools: &[MachineConfigPool],
     policies: &Policies,
     config: Option<&str>,
     wave: Option<&str>,
-) -> Result<Asked, String> {
+) -> Result<PendingApproval, String> {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     let Policies { read: objects, unreadable } = policies;
     if let Some(policy) = unreadable.iter().find(|policy| policy.may_select(pool)) {
         return Err(format!(
-            "{policy}, and it may be for pool {name}: what an approval means is not known; use the `mco` of that version"
+            "{policy}, and it may select pool {name}, so it is not known what an approval would mean; use the `mco` of \
+             that version"
         ));
     }
     let (all, pools): (Vec<&RolloutPolicy>, Vec<&MachineConfigPool>) =
@@ -160,13 +162,13 @@ fn asked(
     let version = object.map(PolicyVersion::of);
     let shown = config.is_none_or(|config| config == target) && wave.is_none_or(|wave| wave == ALL);
     if shown && of_pools.held_by_others(pool, &pools).is_some() {
-        return Ok(Asked { config: target.clone(), wave: ALL.to_owned(), policy: version });
+        return Ok(PendingApproval { config: target.clone(), wave: ALL.to_owned(), policy: version });
     }
     let Some(policy) = policy else {
         return Err(format!("no RolloutPolicy is in force for pool {name}; `kubectl get rop` lists them"));
     };
     let (config, wave) = waiting(pool, policy, object, config, wave)?;
-    Ok(Asked { config, wave, policy: version })
+    Ok(PendingApproval { config, wave, policy: version })
 }
 
 /// Approves the wave of a pool that waits; with `config` only if that is the pool's config still; with `shown` only if the
@@ -179,7 +181,7 @@ pub async fn approve(
     name: &str,
     config: Option<&str>,
     shown: Option<&ApprovalSubject>,
-    how: Do,
+    how: Mode,
 ) -> Result<Approval, ActionError> {
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     let by = whoami(client).await?;
@@ -189,8 +191,8 @@ pub async fn approve(
     // Read last: no write can be bound to it, so as little time as possible passes until then.
     let policies = insight::policies(client).await?;
     let (wanted, wave) = (shown.map(|s| &*s.config).or(config), shown.map(|s| &*s.wave));
-    let Asked { config, wave, policy } =
-        asked(&pool, &others, &policies, wanted, wave).map_err(ActionError::Refused)?;
+    let PendingApproval { config, wave, policy } =
+        pending_approval(&pool, &others, &policies, wanted, wave).map_err(ActionError::Refused)?;
     let approval =
         Approval { pool: name.to_owned(), config, wave, by, pool_uid: pool.metadata.uid.clone(), policy };
     if let Some(shown) = shown.filter(|shown| **shown != approval.subject()) {
@@ -202,7 +204,7 @@ pub async fn approve(
             "{what} changed since this was shown, so nothing was done: look at it again"
         )));
     }
-    if how == Do::Write {
+    if how == Mode::Write {
         let Approval { config, wave, by, .. } = &approval;
         let annotations = json!({own::APPROVED: format!("{config}/{wave}"), own::APPROVED_BY: by});
         // Bound to the version that was looked at: the pool may get another config meanwhile.
@@ -254,7 +256,7 @@ mod tests {
             (
                 json!({"name": "worker", "config": "new", "wave": "rest"}),
                 Some("old"),
-                Err("old is not the config"),
+                Err("no longer has the config old"),
             ),
             (json!({"name": "worker", "config": "new", "wave": "canary"}), None, Err("needs no approval")),
             (
@@ -277,7 +279,7 @@ mod tests {
         let rests = || json!({"name": "worker", "config": "new", "wave": "rest"});
         let shown = [
             (rests(), Some("new"), Some("rest"), Ok("rest")),
-            (rests(), Some("new"), Some("canary"), Err("now wave rest does")),
+            (rests(), Some("new"), Some("canary"), Err("but wave rest does")),
         ];
         for (progress, config, expected, want) in rows.into_iter().chain(shown) {
             let object = policy(progress);
@@ -325,9 +327,9 @@ mod tests {
         for (given, policies, want) in rows {
             let infra = pool("infra", given);
             let policies = Policies { read: policies, unreadable: vec![] };
-            let got = asked(&infra, &[worker.clone(), infra.clone()], &policies, None, None);
+            let got = pending_approval(&infra, &[worker.clone(), infra.clone()], &policies, None, None);
             match (got, want) {
-                (Ok(Asked { config, wave, .. }), Ok(want)) => assert_eq!((&*config, &*wave), want),
+                (Ok(PendingApproval { config, wave, .. }), Ok(want)) => assert_eq!((&*config, &*wave), want),
                 (Err(why), Err(want)) => assert!(why.contains(want), "{why}"),
                 (got, want) => panic!("{got:?}, not {want:?}"),
             }

@@ -19,7 +19,7 @@ pub use approve::{Approval, ApprovalSubject, PolicyVersion, approve};
 pub use pause::{Paused, pause};
 pub use pool_subject::PoolSubject;
 pub use preview::{Continue, Preview, preview};
-pub use retry::{Asked, retry};
+pub use retry::{RetriedNode, retry};
 pub use undo::{Undo, UndoSubject, Undoing, undo};
 
 use client::CallError;
@@ -28,7 +28,7 @@ use rollout::SituationError;
 
 /// Whether anything is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Do {
+pub enum Mode {
     /// Only what it means is said.
     Preview,
     /// It is done.
@@ -67,7 +67,7 @@ pub enum ActionError {
     #[error(transparent)]
     Rollback(#[from] RollbackError),
     /// The program failed while it worked that out.
-    #[error("what it means could not be worked out: the program failed")]
+    #[error("the consequences could not be worked out, because the program failed; its log has more")]
     Failed(#[from] tokio::task::JoinError),
 }
 

@@ -2,7 +2,7 @@
 //!
 //! What it is not: the facts in them, which come from `insight` and from this crate's other modules.
 
-use crate::{Approval, Asked, Do, Paused, Preview};
+use crate::{Approval, Mode, Paused, Preview, RetriedNode};
 use insight::{ChangePlan, Cost, Outcome, PoolChange, PoolHistory, UndoPlan};
 use render::history::Change;
 use std::fmt::Write;
@@ -101,7 +101,7 @@ pub fn of_pool(preview: &Preview, show: Show) -> String {
 pub fn of_node(preview: &Preview, show: Show) -> String {
     let mut out = String::new();
     let Some(change) = preview.change.as_ref().filter(|change| change.from != change.to) else { return out };
-    let _ = writeln!(out, "  it goes on to {}", change.to);
+    let _ = writeln!(out, "  it continues to {}", change.to);
     change.costs.iter().filter(|c| c.from == change.from).for_each(|c| costs(c, "", show, &mut out));
     out
 }
@@ -158,7 +158,7 @@ pub fn undo(plan: &UndoPlan, show: Show) -> String {
         plan.machine_configs.iter().for_each(|c| out += &format!("  {}\n", line(c, show)));
     }
     if plan.pin.is_some() {
-        let _ = writeln!(out, "no change of them is rolled out until `mco undo {name} --release`");
+        let _ = writeln!(out, "no change to them is rolled out until `mco undo {name} --release`");
     }
     out
 }
@@ -215,14 +215,14 @@ fn line(change: &Change, show: Show) -> String {
 }
 
 /// Pools that are paused or resumed, or would be, and what becomes of their nodes.
-pub fn paused(all: &[Paused], how: Do) -> String {
+pub fn paused(all: &[Paused], how: Mode) -> String {
     let mut out = String::new();
     for d in all {
         let word = if d.paused { "paused" } else { "resumed" };
         let is = match (d.changed, how) {
             (false, _) => "is already",
-            (true, Do::Write) => "is",
-            (true, Do::Preview) => "would be",
+            (true, Mode::Write) => "is",
+            (true, Mode::Preview) => "would be",
         };
         let _ = writeln!(out, "pool {} {is} {word}", d.pool);
         if !d.under_way.is_empty() {
@@ -240,28 +240,36 @@ fn named(nodes: &[String]) -> String {
     api::text::names(nodes, NAMED)
 }
 
+/// That objects of a kind may not be listed, and what that means for what is shown.
+pub fn not_allowed(kind: &str) -> String {
+    format!(
+        "you may not list {kind} objects, so this assumes that there are none, and can be wrong; ask for the right to \
+         \"list\" them"
+    )
+}
+
 /// A node whose agent tries again, or would.
-pub fn asked(of: &Asked, how: Do, show: Show) -> String {
-    let Asked { node, state, reason } = of;
+pub fn retried(of: &RetriedNode, how: Mode, show: Show) -> String {
+    let RetriedNode { node, state, reason } = of;
     let why = if reason.is_empty() { String::new() } else { format!(": {}", show(reason)) };
     let fails = matches!(state.as_str(), "Degraded" | "Unreconcilable");
     let state = show(state);
     match (fails, how) {
-        (true, Do::Write) => format!("node {node}: retries now; it was {state}{why}\n"),
-        (true, Do::Preview) => format!("node {node}: would retry now; it is {state}{why}\n"),
-        (false, Do::Write) => {
+        (true, Mode::Write) => format!("node {node}: retries now; it was {state}{why}\n"),
+        (true, Mode::Preview) => format!("node {node}: would retry now; it is {state}{why}\n"),
+        (false, Mode::Write) => {
             format!("node {node}: is {state}; anything that it waits to retry is retried now\n")
         }
-        (false, Do::Preview) => {
+        (false, Mode::Preview) => {
             format!("node {node}: is {state}; anything that it waits to retry would be retried now\n")
         }
     }
 }
 
 /// A wave that is approved, or would be.
-pub fn approved(done: &Approval, how: Do) -> String {
+pub fn approved(done: &Approval, how: Mode) -> String {
     let Approval { pool, config, wave, by, .. } = done;
-    let is = if how == Do::Write { "is" } else { "would be" };
+    let is = if how == Mode::Write { "is" } else { "would be" };
     format!("wave {wave} of pool {pool} {is} approved for {config} by {by}\n")
 }
 
@@ -290,10 +298,10 @@ mod tests {
             (done(false, false, 0, 0), "pool worker is already resumed\n"),
         ];
         for (done, want) in rows {
-            assert_eq!(paused(std::slice::from_ref(&done), Do::Write), want);
+            assert_eq!(paused(std::slice::from_ref(&done), Mode::Write), want);
             let would = want.replace("worker is paused", "worker would be paused");
             let would = would.replace("worker is resumed", "worker would be resumed");
-            assert_eq!(paused(&[done], Do::Preview), would);
+            assert_eq!(paused(&[done], Mode::Preview), would);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Pausing and resuming pools: one field of each, and what that means for its nodes.
 
-use crate::{ActionError, Do, PoolSubject};
+use crate::{ActionError, Mode, PoolSubject};
 use api::v1::MachineConfigPool;
 use client::call;
 use insight::{ClusterWatch, Phase, PoolRow};
@@ -35,7 +35,7 @@ pub async fn pause(
     names: &[String],
     paused: bool,
     shown: Option<&PoolSubject>,
-    how: Do,
+    how: Mode,
 ) -> Result<Vec<Paused>, ActionError> {
     let mut cluster = ClusterWatch::start(client).await?;
     let before = cluster.snapshot(names);
@@ -47,7 +47,7 @@ pub async fn pause(
     let mut all = vec![];
     for name in names {
         let changed = cluster.is_paused(name) != Some(paused);
-        if changed && how == Do::Write {
+        if changed && how == Mode::Write {
             let patch = json!({"spec": {"paused": paused}});
             let what = || format!("cannot change machineconfigpool {name}");
             // The lists above take up to half a minute: what was compared before them says nothing.

@@ -71,14 +71,18 @@ fn of(listed: Listed, what: &Continue) -> Result<Preview, ActionError> {
         Continue::Resume { .. } | Continue::Approve(_) => {
             let name = what.pool().unwrap_or_default();
             let Some(pool) = situation.pools.get(name) else {
-                return Err(ActionError::Refused(format!("there is no pool {name:?}")));
+                return Err(ActionError::Refused(format!(
+                    "there is no pool {name:?}; `mco status` lists the pools"
+                )));
             };
             let last = pool.status.as_ref().map(|status| status.configuration.name.clone());
             (name.to_owned(), last.unwrap_or_default(), pool.spec.configuration.name.clone())
         }
         Continue::Retry { node: name } => {
             let Some(node) = situation.nodes.get(name) else {
-                return Err(ActionError::Refused(format!("there is no node {name:?}")));
+                return Err(ActionError::Refused(format!(
+                    "there is no node {name:?}; `mco status --all` lists the nodes"
+                )));
             };
             let text = |config: &Option<Arc<str>>| config.as_deref().map(str::to_owned).unwrap_or_default();
             let forecast = situation.forecast(&now);

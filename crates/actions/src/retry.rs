@@ -1,6 +1,6 @@
 //! An annotation on the Node that ends the wait of its agent before the next try.
 
-use crate::{ActionError, Do};
+use crate::{ActionError, Mode};
 use api::k8s::Node;
 use api::names::annotation;
 use client::call;
@@ -13,7 +13,7 @@ use serde_json::json;
 /// A node whose agent is asked to try again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Asked {
+pub struct RetriedNode {
     /// The node.
     pub node: String,
     /// What its agent said before.
@@ -27,7 +27,7 @@ pub struct Asked {
 ///
 /// # Errors
 /// A node that does not exist, or on which no agent has reported; a request that failed.
-async fn to_retry(client: &Client, names: &[String]) -> Result<Vec<Asked>, ActionError> {
+async fn to_retry(client: &Client, names: &[String]) -> Result<Vec<RetriedNode>, ActionError> {
     let nodes: Api<Node> = Api::all(client.clone());
     let mut all = vec![];
     for name in names {
@@ -36,8 +36,11 @@ async fn to_retry(client: &Client, names: &[String]) -> Result<Vec<Asked>, Actio
             return Err(ActionError::Refused(why));
         };
         let note = |key: &str| node.annotations().get(key).cloned().unwrap_or_default();
-        let asked =
-            Asked { node: name.clone(), state: note(annotation::STATE), reason: note(annotation::REASON) };
+        let asked = RetriedNode {
+            node: name.clone(),
+            state: note(annotation::STATE),
+            reason: note(annotation::REASON),
+        };
         if asked.state.is_empty() {
             let why = format!(
                 "no agent has reported on node {name}, so nothing can be retried; is `mco daemon start` running there?"
@@ -53,10 +56,10 @@ async fn to_retry(client: &Client, names: &[String]) -> Result<Vec<Asked>, Actio
 ///
 /// # Errors
 /// A node that does not exist, or on which no agent has reported; a request that failed.
-pub async fn retry(client: &Client, names: &[String], how: Do) -> Result<Vec<Asked>, ActionError> {
+pub async fn retry(client: &Client, names: &[String], how: Mode) -> Result<Vec<RetriedNode>, ActionError> {
     let all = to_retry(client, names).await?;
     let nodes: Api<Node> = Api::all(client.clone());
-    for Asked { node: name, .. } in all.iter().filter(|_| how == Do::Write) {
+    for RetriedNode { node: name, .. } in all.iter().filter(|_| how == Mode::Write) {
         let now = jiff::Timestamp::now().to_string();
         let patch = Patch::Merge(json!({"metadata": {"annotations": {own::RETRY: now}}}));
         let params = PatchParams::default();

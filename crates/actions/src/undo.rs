@@ -77,7 +77,12 @@ fn of(listed: insight::Listed, what: Undo<'_>) -> Result<Option<Undoing>, Action
         let said = insight::rendered_now(&objects, what.pool, what.controller_config);
         let (said, more) = said.map_err(ActionError::Unrenderable)?;
         warnings = more;
-        said.ok_or_else(|| ActionError::Refused("its MachineConfigs gave no rendered config".to_owned()))?
+        said.ok_or_else(|| {
+            ActionError::Refused(format!(
+                "no config can be rendered for pool {}; see its condition RenderDegraded",
+                what.pool
+            ))
+        })?
     } else {
         insight::rollback_target(&pool, &insight::rendered_of(&pool, &all), what.to)?.clone()
     };

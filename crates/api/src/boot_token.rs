@@ -8,6 +8,7 @@
 //! `operator` and the command line make and revoke them).
 
 use crate::k8s::{ByteString, ObjectMeta, Secret};
+use crate::network::network;
 use crate::text::hex;
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
@@ -203,7 +204,7 @@ impl Record {
     }
 
     /// Judges a token that was presented for a pool's config.
-    pub fn judge(&self, token: &Token, pool: &str, from: IpAddr, now: Timestamp) -> Verdict {
+    pub fn check(&self, token: &Token, pool: &str, from: IpAddr, now: Timestamp) -> Verdict {
         // The secret is checked first: whoever does not have it learns nothing else about the record.
         if !self.is(token) {
             return Verdict::Refuse(Why::Unknown);
@@ -297,7 +298,8 @@ impl Record {
         };
         let hash = text(key::HASH)?.and_then(unhex).ok_or_else(|| bad(key::HASH, "is not 64 hex digits"))?;
         let nets = text(key::ADDRESSES)?.unwrap_or_default();
-        let nets = nets.split(',').map(str::trim).filter(|n| !n.is_empty()).map(net).collect::<Option<_>>();
+        let nets =
+            nets.split(',').map(str::trim).filter(|n| !n.is_empty()).map(network).collect::<Option<_>>();
         let grace = text(key::GRACE)?.map(str::parse::<u32>).transpose();
         let grace = grace.map_err(|_| bad(key::GRACE, "is not a number of seconds"))?;
         let used = match (time(key::USED_AT)?, text(key::USED_BY)?) {
@@ -332,13 +334,6 @@ impl Use {
     pub fn fields(&self) -> [(&'static str, String); 2] {
         [(key::USED_AT, self.at.to_string()), (key::USED_BY, self.by.to_string())]
     }
-}
-
-/// Parses a network, or a single address.
-///
-/// Returns `None` for anything else.
-pub fn net(text: &str) -> Option<IpNet> {
-    text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 
 fn unhex(text: &str) -> Option<[u8; 32]> {

@@ -2,6 +2,7 @@
 //!
 //! What it is not: what follows from that (see `build` for the build, and `rollout` for the nodes).
 
+use crate::conditions::StatusCondition;
 use crate::v1::MachineOSBuild;
 use serde::{Deserialize, Serialize};
 
@@ -36,12 +37,17 @@ const BY_WEIGHT: [(&str, BuildState); 5] = [
 impl BuildState {
     /// The state of a build.
     pub fn of(build: &MachineOSBuild) -> Self {
-        let conditions = build.status.iter().flat_map(|s| s.conditions.iter().flatten());
-        Self::from_true(conditions.filter(|c| c.status == "True").map(|c| c.type_.as_str()))
+        let status = build.status.as_ref();
+        Self::from_conditions(status.and_then(|s| s.conditions.as_deref()).unwrap_or_default())
+    }
+
+    /// The state of a build with these conditions.
+    pub fn from_conditions<C: StatusCondition>(conditions: &[C]) -> Self {
+        Self::from_true(conditions.iter().filter(|c| c.is_true()).map(StatusCondition::kind))
     }
 
     /// The state of a build with these types of conditions that are `True`.
-    pub fn from_true<'a>(types: impl IntoIterator<Item = &'a str>) -> Self {
+    fn from_true<'a>(types: impl IntoIterator<Item = &'a str>) -> Self {
         let types: Vec<&str> = types.into_iter().collect();
         let counts = BY_WEIGHT.iter().find(|(type_, _)| types.contains(type_));
         counts.map_or(Self::Initial, |(_, state)| *state)

@@ -7,6 +7,7 @@
 //! which nodes go (see `rollout`).
 
 use crate::build_state::BuildState;
+use crate::conditions;
 use crate::names::annotation::CURRENT_BUILD;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -174,9 +175,7 @@ impl OsConfig {
 impl OsBuild {
     /// From the object as JSON.
     pub fn new(object: &Value) -> Self {
-        let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-        let is_true = conditions.into_iter().flatten().filter(|c| c["status"] == "True");
-        let state = BuildState::from_true(is_true.filter_map(|c| c["type"].as_str()));
+        let state = BuildState::from_conditions(conditions::of_object(object));
         Self {
             os_config: text(object, "/spec/machineOSConfig/name").to_owned(),
             view: OsBuildView {

@@ -266,7 +266,7 @@ pub mod own {
     /// On the controller's Lease, when it was released: requests of its last holder may still be in flight.
     pub const REQUESTS_UNDER_WAY: &str = "machineconfiguration.openshift.io/requests-under-way";
     /// On a Lease: what its holder counts of its own work, for people who cannot reach its metrics (JSON).
-    pub const FIGURES: &str = "machineconfig.dev/figures";
+    pub const PROCESS_COUNTS: &str = "machineconfig.dev/figures";
     /// On the Secret with the config server's certificate: the CA that has signed it.
     pub const SIGNER: &str = "machineconfiguration.openshift.io/signer";
     /// On a boot token's Secret in the previous version's namespace: the token was copied to the namespace of boot tokens.
@@ -287,8 +287,24 @@ pub mod state {
     pub const REBOOTING: &str = "Rebooting";
 }
 
+/// The names of the parts: of their workloads, accounts and Leases, and the value of [`label::PART`] on their pods.
+pub mod part {
+    /// The operator.
+    pub const OPERATOR: &str = "machine-config-operator";
+    /// The controller.
+    pub const CONTROLLER: &str = "machine-config-controller";
+    /// The config server.
+    pub const SERVER: &str = "machine-config-server";
+    /// The node agents.
+    pub const AGENT: &str = "machine-config-daemon";
+    /// The dashboard.
+    pub const DASHBOARD: &str = "machine-config-dashboard";
+}
+
 /// Labels.
 pub mod label {
+    /// Names the part that a pod of ours is of, with one of the names in [`super::part`].
+    pub const PART: &str = "k8s-app";
     /// On MachineConfigs: the role that they apply to; pools select by it.
     pub const ROLE: &str = "machineconfiguration.openshift.io/role";
     /// On the built-in pools.

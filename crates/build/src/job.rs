@@ -3,6 +3,7 @@
 //! What it is not: the Job as it is created (see `objects`).
 
 use crate::state::State;
+use api::conditions;
 use api::k8s::Time;
 use serde::Deserialize;
 use serde_json::Value;
@@ -82,8 +83,7 @@ impl JobFacts {
         let time = |pointer: &str| object.pointer(pointer).and_then(|v| Time::deserialize(v).ok());
         let list =
             |pointer: &str| object.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default();
-        let conditions = list("/status/conditions");
-        let is_true = |type_: &str| conditions.iter().find(|c| c["type"] == type_ && c["status"] == "True");
+        let conditions = conditions::of_object(object);
         let word = |v: &Value| v.as_str().unwrap_or_default().to_owned();
         let uncounted = ["succeeded", "failed"]
             .iter()
@@ -107,8 +107,8 @@ impl JobFacts {
             succeeded: count("/status/succeeded"),
             failed: count("/status/failed"),
             uncounted,
-            complete: conditions.is_empty() || is_true("Complete").is_some(),
-            failure: is_true("Failed")
+            complete: conditions.is_empty() || conditions::is_true(conditions, "Complete"),
+            failure: conditions::get_true(conditions, "Failed")
                 .map(|c| JobFailure { reason: word(&c["reason"]), message: word(&c["message"]) }),
             start: time("/status/startTime"),
             end: time("/status/completionTime"),

@@ -7,8 +7,8 @@
 //!
 //! What it is not: the network or a clock, or the rollout of an image (see `rollout`). The caller carries the plan out.
 
+mod build_counts;
 pub mod containerfile;
-mod figures;
 mod inputs;
 mod job;
 pub mod names;
@@ -21,7 +21,7 @@ mod remedy;
 mod report;
 mod state;
 
-pub use figures::{Current, Figures, News, Push, news};
+pub use build_counts::{BuildCounts, BuildObservation, CurrentBuild, PushResult, observation};
 pub use inputs::{Base, Inputs};
 pub use job::{JobFacts, JobFailure, StartCheck};
 pub use plan::{BuildPlan, Point, Step, Wait, plan, refused, unseen};

@@ -12,8 +12,8 @@ const ROWS: [(&[&str], Remedy); 5] = [
     (
         &["failed pushing cache to"],
         Remedy::same(
-            "the registry takes no layers of builds there: correct its rights, or name another repository or none in the \
-             annotation machineconfig.dev/layer-cache",
+            "the registry does not accept the layers of builds in that repository: correct its rights, or set the annotation \
+             machineconfig.dev/layer-cache of the MachineOSConfig to another repository or to none",
         ),
     ),
     (
@@ -46,7 +46,7 @@ const DIFFERS: [&str; 5] =
     ["does not match", "did not match", "doesn't match", "has another image under", "does not give it back"];
 /// What to do then.
 const OTHER_CONTENTS: Remedy = Remedy::same(
-    "the registry, or a proxy before it, does not give back what it was given: it must not be used until it does",
+    "the registry, or a proxy in front of it, returns other bytes than it was sent: do not use it until it is repaired",
 );
 
 /// What to do about a trouble with the registry. `None`: nothing more than the lines themselves say.
@@ -59,15 +59,15 @@ fn of_registry(trouble: RegistryTrouble) -> Option<Remedy> {
             "a registry without TLS has to be named as insecure in /etc/containers/registries.conf of the pool",
         ),
         RegistryTrouble::Credentials => Remedy {
-            push: "renderedImagePushSecret may not write to that repository: correct its credentials, or its rights",
-            build: "the registry lets baseImagePullSecret not read there: correct its credentials, or its rights",
+            push: "renderedImagePushSecret may not write to that repository: correct its credentials, or their rights",
+            build: "baseImagePullSecret may not read from that repository: correct its credentials, or their rights",
         },
         RegistryTrouble::OtherContents => OTHER_CONTENTS,
         RegistryTrouble::NoSuchImage => {
-            Remedy::same("there is no such image: correct osImageURL, or the image of a FROM")
+            Remedy::same("there is no such image: correct osImageURL, or the image that a FROM of the Containerfile names")
         }
         RegistryTrouble::TooManyRequests | RegistryTrouble::Cut | RegistryTrouble::Unreachable => {
-            Remedy::same("look at the registry, its name, and the network and proxy in between")
+            Remedy::same("check the registry's name, whether it runs, and the network and proxy on the way to it")
         }
         RegistryTrouble::Architecture | RegistryTrouble::Policy | RegistryTrouble::PolicyAcceptsAny => {
             return None;

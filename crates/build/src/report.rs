@@ -9,6 +9,7 @@
 use crate::job::JobFacts;
 use crate::names;
 use api::k8s::{Pod, Time};
+use api::pod_start::not_started;
 use desired::mask::hidden_lines;
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -165,24 +166,10 @@ pub fn held_up(job: &JobFacts, pods: &[Pod], warnings: &[Warning]) -> Option<Str
     }) else {
         return warned(&job.uid).filter(|_| pods.is_empty()).map(|w| last_words(&w));
     };
-    let status = pod.status.clone().unwrap_or_default();
-    let unscheduled =
-        status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled" && c.status == "False");
-    let unscheduled = unscheduled.map(|c| {
-        let why = c.message.clone().or_else(|| c.reason.clone()).unwrap_or_default();
-        format!("no node takes it: {why}")
-    });
-    let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    let waiting = containers.filter_map(|c| c.state.as_ref()?.waiting.as_ref()).find_map(|w| {
-        let reason = w.reason.as_deref().filter(|r| !STARTING.contains(r))?;
-        Some(format!("{reason}: {}", w.message.as_deref().unwrap_or_default()))
-    });
-    let why = unscheduled.or(waiting).or_else(|| warned(pod.metadata.uid.as_deref().unwrap_or_default()))?;
+    let why = not_started(pod).map(|why| why.to_string());
+    let why = why.or_else(|| warned(pod.metadata.uid.as_deref().unwrap_or_default()))?;
     Some(last_words(&why))
 }
-
-/// Reasons of a container that waits, which are no trouble.
-const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
 /// The last lines of a text, one after the other, each without secrets.
 pub fn last_words(text: &str) -> String {
@@ -333,7 +320,7 @@ mod tests {
         for (pods, want) in [
             (
                 pod(json!({"phase": "Pending", "conditions": [unscheduled]})),
-                Some("no node takes it: 0/3 nodes are available"),
+                Some("Unschedulable: 0/3 nodes are available"),
             ),
             (waiting("ImagePullBackOff", "no such image"), Some("ImagePullBackOff: no such image")),
             (waiting("ContainerCreating", ""), Some("FailedMount: configmap \"mc-x\" not found")),

@@ -3,6 +3,7 @@
 //! What it is not: what follows from a state (see `plan`).
 
 pub use api::build_state::BuildState as State;
+use api::conditions::StatusCondition as _;
 use api::k8s::{MetaCondition, Time};
 use api::v1::{MachineOSBuild, MachineOSBuildStatus};
 use jiff::SignedDuration;
@@ -33,7 +34,7 @@ pub fn is_ended(build: &MachineOSBuild) -> bool {
 /// The condition that is `True`.
 pub(crate) fn present(build: &MachineOSBuild) -> Option<&MetaCondition> {
     let mut all = build.status.iter().flat_map(|s| s.conditions.iter().flatten());
-    all.find(|c| c.status == "True")
+    all.find(|c| c.is_true())
 }
 
 /// What a state's condition says besides its fixed words.

@@ -21,12 +21,12 @@ pub(crate) async fn connect_with(
 ) -> anyhow::Result<kube::Client> {
     let (mut config, from) = resolve(cluster).await?;
     tune(&mut config);
-    kube::Client::try_from(config).map_err(|e| anyhow!("{from}: {}", told(&e)))
+    kube::Client::try_from(config).map_err(|e| anyhow!("{from}: {}", connection_error(&e)))
 }
 
 /// The same from a configuration that the caller has resolved already.
 pub(crate) fn client(config: kube::Config) -> anyhow::Result<kube::Client> {
-    kube::Client::try_from(config).map_err(|e| anyhow!("{}", told(&e)))
+    kube::Client::try_from(config).map_err(|e| anyhow!("{}", connection_error(&e)))
 }
 
 /// The configuration alone; `None`: no kubeconfig was found, and the program does not run in a pod.
@@ -181,7 +181,7 @@ fn unusable(error: &KubeconfigError) -> String {
 }
 
 /// Why there is no client. The output of a credential plugin is left out: it may hold a token.
-fn told(error: &kube::Error) -> String {
+fn connection_error(error: &kube::Error) -> String {
     let kube::Error::Auth(auth) = error else { return error.to_string() };
     match auth {
         // Its command line, too, may hold secrets.

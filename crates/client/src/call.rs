@@ -176,6 +176,29 @@ pub async fn call_within<T>(
     }
 }
 
+/// The same as [`call`] for an object that may be missing. `None`: the object, or its kind, does not exist.
+///
+/// # Errors
+/// As [`call`], but for 404.
+pub async fn call_optional<T>(
+    what: impl FnOnce() -> String,
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<Option<T>, CallError> {
+    if_found(call(what, request).await)
+}
+
+/// The answer, or `None` for 404: the object, or its kind, does not exist. An object that is to be deleted is gone then.
+///
+/// # Errors
+/// Every other error.
+pub fn if_found<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

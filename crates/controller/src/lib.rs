@@ -42,7 +42,7 @@ use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;
 use crate::shared::Shared;
 use crate::term::readiness::Readiness;
-use client::Figures;
+use client::ProcessCounts;
 use client::lease::Candidacy;
 use listen::tls::TlsProfile;
 use listen::{Access, Addresses, Endpoint, ListenError};
@@ -148,7 +148,7 @@ pub async fn run_with(
     let mut candidacy = match options.leader_elect {
         true => {
             let counting = shared.clone();
-            let count = move || counting.queues.count(Figures::of(&requests));
+            let count = move || counting.queues.count(ProcessCounts::of(&requests));
             Candidacy::by_lease(client, LEASE, shared.terms.clone(), Box::new(count))
         }
         false => Candidacy::alone(),

@@ -74,7 +74,7 @@ pub(crate) fn proof(
     // An IPv6 socket gives addresses of IPv4 in their mapped form.
     let from = from.to_canonical();
     if proxies.iter().any(|net| net.contains(&from)) && headers.contains_key(USER) {
-        return told(headers).map(|person| Some(Proof::Proxy(Arc::new(person))));
+        return person_from_headers(headers).map(|person| Some(Proof::Proxy(Arc::new(person))));
     }
     let mut given = headers.get_all(AUTHORIZATION).iter();
     let (first, second) = (given.next(), given.next());
@@ -83,7 +83,7 @@ pub(crate) fn proof(
 }
 
 /// Whom a proxy's headers name.
-fn told(headers: &HeaderMap) -> Result<Person, &'static str> {
+fn person_from_headers(headers: &HeaderMap) -> Result<Person, &'static str> {
     let mut users = headers.get_all(USER).iter();
     let name = users.next().and_then(|v| v.to_str().ok()).unwrap_or_default().trim().to_owned();
     if users.next().is_some() || name.is_empty() {

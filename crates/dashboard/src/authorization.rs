@@ -123,8 +123,10 @@ impl Rights {
         request: Request<Body>,
     ) -> Result<Response<Body>, kube::Error> {
         let Some(right) = Right::of(request.method(), request.uri()) else {
-            let why = "this is no name of an object";
-            return Ok(answer(StatusCode::FORBIDDEN, &failure(403, "Forbidden", why)));
+            return Ok(answer(
+                StatusCode::FORBIDDEN,
+                &failure(403, "Forbidden", crate::details::INVALID_NAME),
+            ));
         };
         if right.asks_who_i_am() {
             return Ok(answer(StatusCode::CREATED, &me(person)));

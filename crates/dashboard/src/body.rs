@@ -31,7 +31,7 @@ pub(crate) fn in_time(body: Body) -> Body {
 
 /// A body did not come in time.
 #[derive(Debug, thiserror::Error)]
-#[error("the request did not come within {} seconds", BODY.as_secs())]
+#[error("the request was not complete within {} seconds", BODY.as_secs())]
 pub(crate) struct TooSlow;
 
 /// Reads a body of at most this many bytes. One that is longer is read to its end all the same, within its time, and thrown away:

@@ -3,7 +3,7 @@
 //!
 //! What it is not: the fleet, which comes by the stream; the operator (see `installation`); and any content of a Secret.
 
-use crate::shared::Here;
+use crate::shared::ForPerson;
 use crate::{answer, pool_policies};
 use api::boot_token::{self, Record};
 use api::k8s::{Node, Secret};
@@ -69,13 +69,16 @@ fn refused(error: &CallError) -> Response {
     answer::failed(status, &answer::words(error))
 }
 
-/// The answer about a name that no object has.
+/// The answer about a name that no object can have.
+pub(crate) const INVALID_NAME: &str = "this cannot be the name of an object";
+
+/// The answer about such a name.
 pub(crate) fn no_name() -> Response {
-    answer::failed(StatusCode::NOT_FOUND, "this is no name of an object")
+    answer::failed(StatusCode::NOT_FOUND, INVALID_NAME)
 }
 
 /// One node: what its agent says, its steps, conditions, events, and what its next config changes.
-pub(crate) async fn node(Here(shared): Here, Path(name): Path<String>) -> Response {
+pub(crate) async fn node(ForPerson(shared): ForPerson, Path(name): Path<String>) -> Response {
     if !is_valid(&name) {
         return no_name();
     }
@@ -177,13 +180,13 @@ async fn difference(client: &Client, from: &str, to: &str) -> Value {
 }
 
 /// What a pool gets and who set it, its past configs, and its policy.
-pub(crate) async fn pool(Here(shared): Here, Path(name): Path<String>) -> Response {
+pub(crate) async fn pool(ForPerson(shared): ForPerson, Path(name): Path<String>) -> Response {
     if !is_valid(&name) {
         return no_name();
     }
     // Kept until the answer is made.
     let Ok(Ok(_turn)) = tokio::time::timeout(TURN, shared.pools.acquire()).await else {
-        let why = "too many pools are being looked at: try again in some seconds";
+        let why = "too many pools are being looked at: try again in a few seconds";
         return answer::failed(StatusCode::TOO_MANY_REQUESTS, why);
     };
     let (explained, past, policies) = tokio::join!(
@@ -217,7 +220,7 @@ fn approvers(answer: &mut Value) -> impl Iterator<Item = &mut Value> {
 }
 
 /// The rendered configs that there are.
-pub(crate) async fn configs(Here(shared): Here) -> Response {
+pub(crate) async fn configs(ForPerson(shared): ForPerson) -> Response {
     let api: Api<MachineConfig> = Api::all(shared.client.clone());
     let page = |params: ListParams| {
         let api = &api;
@@ -237,7 +240,7 @@ pub(crate) async fn configs(Here(shared): Here) -> Response {
 }
 
 /// One config: its OS image and the like, all that it sets, masked, and who set it.
-pub(crate) async fn config(Here(shared): Here, Path(name): Path<String>) -> Response {
+pub(crate) async fn config(ForPerson(shared): ForPerson, Path(name): Path<String>) -> Response {
     if !is_valid(&name) {
         return no_name();
     }
@@ -270,7 +273,7 @@ pub(crate) async fn config(Here(shared): Here, Path(name): Path<String>) -> Resp
 
 /// Which OS image each node has, by its config, and what the machine itself reports: nodes with the same in all of that are
 /// one row.
-pub(crate) async fn images(Here(shared): Here) -> Response {
+pub(crate) async fn images(ForPerson(shared): ForPerson) -> Response {
     let nodes: Api<Node> = Api::all(shared.client.clone());
     let mut groups = Systems::new();
     let read = each(&nodes, "list nodes", ListParams::default(), |node| add(&node, &mut groups)).await;
@@ -323,7 +326,10 @@ fn add(node: &Node, all: &mut Systems) {
 }
 
 /// How two configs differ.
-pub(crate) async fn compare(Here(shared): Here, Path((from, to)): Path<(String, String)>) -> Response {
+pub(crate) async fn compare(
+    ForPerson(shared): ForPerson,
+    Path((from, to)): Path<(String, String)>,
+) -> Response {
     if !is_valid(&from) || !is_valid(&to) {
         return no_name();
     }
@@ -331,7 +337,7 @@ pub(crate) async fn compare(Here(shared): Here, Path((from, to)): Path<(String, 
 }
 
 /// Certificates and boot tokens: names and ends.
-pub(crate) async fn trust(Here(shared): Here) -> Response {
+pub(crate) async fn trust(ForPerson(shared): ForPerson) -> Response {
     let api: Api<ControllerConfig> = Api::all(shared.client.clone());
     let what = || format!("get controllerconfig {}", names::CONTROLLER_CONFIG);
     let (config, tokens) =

@@ -6,7 +6,7 @@
 use crate::answer;
 use crate::details::no_name;
 use crate::page_actions::{doubts, too_many};
-use crate::shared::Here;
+use crate::shared::ForPerson;
 use api::k8s::Time;
 use api::object_name::is_valid;
 use axum::extract::Path;
@@ -16,7 +16,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 /// The plan of one pool.
-pub(crate) async fn pool(Here(shared): Here, Path(name): Path<String>) -> Response {
+pub(crate) async fn pool(ForPerson(shared): ForPerson, Path(name): Path<String>) -> Response {
     if !is_valid(&name) {
         return no_name();
     }

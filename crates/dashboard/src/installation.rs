@@ -5,10 +5,10 @@
 
 use crate::answer;
 use crate::details::part;
-use crate::shared::Here;
-use api::names;
+use crate::shared::ForPerson;
+use api::names::{self, part};
 use axum::response::Response;
-use client::{CallError, Figures, call};
+use client::{CallError, ProcessCounts, call};
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
@@ -17,42 +17,51 @@ use serde_json::{Value, json};
 
 /// An object that is read.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct ObjectRef {
     group: &'static str,
     version: &'static str,
     kind: &'static str,
     name: &'static str,
 }
 
-const fn place(group: &'static str, version: &'static str, kind: &'static str, name: &'static str) -> Place {
-    Place { group, version, kind, name }
+const fn object_ref(
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    name: &'static str,
+) -> ObjectRef {
+    ObjectRef { group, version, kind, name }
 }
 
 /// Those with conditions.
-const SAY: [Place; 3] = [
-    place("machineconfig.dev", "v1alpha1", "MachineConfigOperator", names::CLUSTER),
-    place("config.openshift.io", "v1", "ClusterOperator", "machine-config"),
-    place(names::GROUP, "v1", "ControllerConfig", names::CONTROLLER_CONFIG),
+const SAY: [ObjectRef; 3] = [
+    object_ref("machineconfig.dev", "v1alpha1", "MachineConfigOperator", names::CLUSTER),
+    object_ref("config.openshift.io", "v1", "ClusterOperator", "machine-config"),
+    object_ref(names::GROUP, "v1", "ControllerConfig", names::CONTROLLER_CONFIG),
 ];
 
 /// The parts, in the order in which the operator installs them.
-const PARTS: [Place; 5] = [
-    place("apps", "v1", "Deployment", "machine-config-operator"),
-    place("apps", "v1", "Deployment", "machine-config-controller"),
-    place("apps", "v1", "DaemonSet", "machine-config-server"),
-    place("apps", "v1", "DaemonSet", "machine-config-daemon"),
-    place("apps", "v1", "Deployment", "machine-config-dashboard"),
+const PARTS: [ObjectRef; 5] = [
+    object_ref("apps", "v1", "Deployment", part::OPERATOR),
+    object_ref("apps", "v1", "Deployment", part::CONTROLLER),
+    object_ref("apps", "v1", "DaemonSet", part::SERVER),
+    object_ref("apps", "v1", "DaemonSet", part::AGENT),
+    object_ref("apps", "v1", "Deployment", part::DASHBOARD),
 ];
 
 /// The leases of those parts of which one process acts.
-const LEADERS: [Place; 2] = [
-    place("coordination.k8s.io", "v1", "Lease", "machine-config-operator"),
-    place("coordination.k8s.io", "v1", "Lease", "machine-config-controller"),
+const LEADERS: [ObjectRef; 2] = [
+    object_ref("coordination.k8s.io", "v1", "Lease", part::OPERATOR),
+    object_ref("coordination.k8s.io", "v1", "Lease", part::CONTROLLER),
 ];
 
 /// Reads an object; `Ok(None)`: there is none, or the cluster does not serve its kind.
-async fn read(client: &Client, what: Place, namespaced: bool) -> Result<Option<DynamicObject>, CallError> {
-    let Place { group, version, kind, name } = what;
+async fn read(
+    client: &Client,
+    what: ObjectRef,
+    namespaced: bool,
+) -> Result<Option<DynamicObject>, CallError> {
+    let ObjectRef { group, version, kind, name } = what;
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
     let api: Api<DynamicObject> = if namespaced {
         Api::namespaced_with(client.clone(), names::NAMESPACE, &resource)
@@ -63,19 +72,19 @@ async fn read(client: &Client, what: Place, namespaced: bool) -> Result<Option<D
 }
 
 /// All of it.
-pub(crate) async fn operator(Here(shared): Here) -> Response {
+pub(crate) async fn operator(ForPerson(shared): ForPerson) -> Response {
     let client = &shared.client;
-    let said = async |what: Place| {
+    let said = async |what: ObjectRef| {
         // One without a status is in the cluster all the same.
         let of = |object: DynamicObject| object.data["status"]["conditions"].as_array().cloned();
         let conditions = read(client, what, false).await.map(|o| o.map(|o| of(o).unwrap_or_default()));
         json!({"object": format!("{} {}", what.kind, what.name), "conditions": part(conditions)})
     };
-    let runs = async |what: Place| {
+    let runs = async |what: ObjectRef| {
         let state = read(client, what, true).await.map(|o| o.map(|o| state(o.metadata.generation, &o.data)));
         json!({"kind": what.kind, "name": what.name, "state": part(state)})
     };
-    let leads = async |what: Place| {
+    let leads = async |what: ObjectRef| {
         let holder = read(client, what, true).await.map(|o| o.map(|o| leader(&o, Timestamp::now())));
         json!({"name": what.name, "lease": part(holder)})
     };
@@ -107,7 +116,7 @@ fn state(generation: Option<i64>, object: &Value) -> Value {
 /// lasts.
 fn leader(object: &DynamicObject, now: Timestamp) -> Value {
     let spec = &object.data["spec"];
-    let counted = Figures::read(&object.metadata, spec["holderIdentity"].as_str().unwrap_or_default());
+    let counted = ProcessCounts::read(&object.metadata, spec["holderIdentity"].as_str().unwrap_or_default());
     let renewed = spec["renewTime"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
     let lasts = SignedDuration::from_secs(spec["leaseDurationSeconds"].as_i64().unwrap_or_default());
     let silent = renewed.is_none_or(|at| now.duration_since(at) > lasts);
@@ -135,10 +144,10 @@ mod tests {
 
     #[test]
     fn a_leader_that_renews_its_lease_no_more_is_silent() {
-        let figures = json!({"holder": "a", "requests": 4012, "memory": 15_728_640}).to_string();
+        let counts = json!({"holder": "a", "requests": 4012, "memory": 15_728_640}).to_string();
         let lease = |holder: &str| -> DynamicObject {
             serde_json::from_value(
-                json!({"metadata": {"name": "x", "annotations": {names::own::FIGURES: figures}},
+                json!({"metadata": {"name": "x", "annotations": {names::own::PROCESS_COUNTS: counts}},
                 "spec": {"holderIdentity": holder, "acquireTime": "2026-07-01T10:00:00.000000Z",
                     "renewTime": "2026-07-01T12:00:00.000000Z", "leaseDurationSeconds": 15}}),
             )

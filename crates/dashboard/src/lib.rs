@@ -2,7 +2,7 @@
 //!
 //! Flow: [`insight::ClusterWatch`] → `fleet` (what is shown, masked) → `feed` (numbered differences) → one stream for each
 //! viewer. What is asked for seldom (a node's details, a comparison of configs) is read from the API server when it is asked
-//! for. Every request passes `gate` first; where the dashboard runs in the cluster, `cluster_gate`.
+//! for. Every request passes `local_access` first; where the dashboard runs in the cluster, `cluster_access`.
 //!
 //! What it is not: decisions, or words of its own about pools and nodes. Those are `rollout`'s and `insight`'s, so the page
 //! says what `mco status` says.
@@ -11,14 +11,14 @@ mod answer;
 mod authentication;
 mod authorization;
 mod body;
-mod cluster_gate;
+mod cluster_access;
 mod details;
 mod feed;
 mod fleet;
 mod forecast;
-mod gate;
 mod installation;
 mod live;
+mod local_access;
 mod network;
 mod node_events;
 mod page;
@@ -31,11 +31,11 @@ mod shared;
 mod stream;
 mod timeline;
 
-use crate::cluster_gate::ClusterGate;
+use crate::cluster_access::ClusterAccess;
 use crate::feed::Feed;
-use crate::gate::Gate;
+use crate::local_access::LocalAccess;
 use crate::node_events::NodeEvents;
-use crate::shared::{Door, Shared};
+use crate::shared::{AccessMode, Shared};
 use crate::timeline::Timeline;
 use api::v1::ControllerConfig;
 use ipnet::IpNet;
@@ -70,14 +70,15 @@ pub enum DashboardError {
     #[error("the system's random number generator failed")]
     Random,
     /// A name by which nobody can reach a server.
-    #[error("--host {host:?} is no name of a host: write one such as mco.example.com, or with a port")]
+    #[error("--host {host:?} is not a host name, with or without a port; write one such as mco.example.com")]
     Host {
         /// What was given.
         host: String,
     },
     /// A trusted proxy that is everybody.
     #[error(
-        "--trusted-proxy {net} is every address, so everybody could be anybody: name the proxy's own address"
+        "--trusted-proxy {net} covers every address, so everybody could pass themselves off as anybody; name the proxy's \
+         own address"
     )]
     Proxy {
         /// What was given.
@@ -113,7 +114,7 @@ impl std::fmt::Debug for Cluster {
 pub struct Dashboard {
     listener: TcpListener,
     address: SocketAddr,
-    gate: Arc<Gate>,
+    access: Arc<LocalAccess>,
 }
 
 impl Dashboard {
@@ -128,7 +129,7 @@ impl Dashboard {
             Ok((listener, address))
         };
         let (listener, address) = bind.await.map_err(|source| DashboardError::Listen { address, source })?;
-        Ok(Self { listener, address, gate: Arc::new(Gate::new(address.port())?) })
+        Ok(Self { listener, address, access: Arc::new(LocalAccess::new(address.port())?) })
     }
 
     /// An address that opens the page in one browser. Each is good for one use within ten minutes; older ones end.
@@ -136,13 +137,13 @@ impl Dashboard {
     /// # Errors
     /// No random numbers.
     pub fn invite(&self) -> Result<String, DashboardError> {
-        invite(&self.gate, self.address)
+        invite(&self.access, self.address)
     }
 
     /// Hands out further addresses while [`Dashboard::serve`] runs.
     pub fn inviter(&self) -> impl Fn() -> Result<String, DashboardError> + Send + Sync + use<> {
-        let (gate, address) = (Arc::clone(&self.gate), self.address);
-        move || invite(&gate, address)
+        let (access, address) = (Arc::clone(&self.access), self.address);
+        move || invite(&access, address)
     }
 
     /// Serves until `stop`, and then for two seconds at most.
@@ -155,12 +156,21 @@ impl Dashboard {
         let (timeline, events) = (Arc::default(), Arc::default());
         let live = following(&client, &feed, &timeline, &events, &stop);
         let controller_config = Arc::new(controller_config);
-        let door = Door::Local(self.gate);
+        let access_mode = AccessMode::Local(self.access);
         let checks = Arc::new(Semaphore::new(page_actions::CHECKS));
         let pools = Arc::new(Semaphore::new(details::POOLS));
         let stop_of = stop.clone();
-        let shared =
-            Shared { door, feed, timeline, events, client, controller_config, checks, pools, stop: stop_of };
+        let shared = Shared {
+            access_mode,
+            feed,
+            timeline,
+            events,
+            client,
+            controller_config,
+            checks,
+            pools,
+            stop: stop_of,
+        };
         let app = routes::router(shared);
         let served = axum::serve(self.listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
         let too_long = async {
@@ -207,8 +217,8 @@ impl ClusterDashboard {
     /// # Errors
     /// An address that cannot be listened on, a certificate that cannot be used, a host that is none.
     pub async fn listen(network: Network) -> Result<Self, DashboardError> {
-        cluster_gate::check_hosts(&network.hosts)?;
-        if let Some(net) = network.proxies.iter().find(|net| net.prefix_len() == 0) {
+        cluster_access::check_hosts(&network.hosts)?;
+        if let Some(net) = network.proxies.iter().find(|net| api::network::is_everybody(net)) {
             return Err(DashboardError::Proxy { net: *net });
         }
         let profile = TlsProfile::default();
@@ -238,14 +248,14 @@ impl ClusterDashboard {
     pub async fn serve(self, cluster: Cluster, stop: CancellationToken) {
         let Cluster { client, name, controller_config } = cluster;
         let Network { hosts, proxies, .. } = self.network;
-        let gate = ClusterGate::new(&client, hosts, proxies);
+        let access = ClusterAccess::new(&client, hosts, proxies);
         let feed = Arc::new(Feed::new(&name));
         let (timeline, events) = (Arc::default(), Arc::default());
         let live = following(&client, &feed, &timeline, &events, &stop);
         let shared = Shared {
             // Nobody has a right to anything.
-            client: gate.client_of(Arc::default()),
-            door: Door::Cluster(Arc::new(gate)),
+            client: access.client_of(Arc::default()),
+            access_mode: AccessMode::Cluster(Arc::new(access)),
             feed,
             timeline,
             events,
@@ -276,8 +286,8 @@ fn following(
     })
 }
 
-fn invite(gate: &Gate, address: SocketAddr) -> Result<String, DashboardError> {
-    Ok(format!("http://{address}{}/?token={}", gate.base(), gate.invite(Instant::now())?))
+fn invite(access: &LocalAccess, address: SocketAddr) -> Result<String, DashboardError> {
+    Ok(format!("http://{address}{}/?token={}", access.base(), access.invite(Instant::now())?))
 }
 
 #[cfg(test)]

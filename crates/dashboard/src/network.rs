@@ -68,7 +68,7 @@ async fn accept(
     tracker: &TaskTracker,
     stop: &CancellationToken,
 ) {
-    let places: Arc<Mutex<Places>> = Arc::default();
+    let slots: Arc<Mutex<ConnectionSlots>> = Arc::default();
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
@@ -84,12 +84,12 @@ async fn accept(
                 }
             }
         };
-        let place = Place::take(&places, from, limits.connections);
+        let slot = ConnectionSlot::take(&slots, from, limits.connections);
         let (acceptor, app, stop) = (tls.acceptor(), app.clone(), stop.clone());
         tracker.spawn(async move {
             let shaken = tokio::select! {
                 () = stop.cancelled() => return,
-                () = place.lost.cancelled() => return,
+                () = slot.lost.cancelled() => return,
                 shaken = tokio::time::timeout(HEAD, acceptor.accept(stream)) => shaken,
             };
             let stream = match shaken {
@@ -100,7 +100,7 @@ async fn accept(
                 }
             };
             tokio::select! {
-                () = place.lost.cancelled() => {}
+                () = slot.lost.cancelled() => {}
                 () = connection(stream, from, app, limits, &stop) => {}
             }
         });
@@ -111,12 +111,12 @@ async fn accept(
 /// and the kubelet's probes out: where all places are taken, the address that has most of them loses its oldest. There is no
 /// bound for each address, because everybody who comes through the same ingress has the same.
 #[derive(Debug, Default)]
-struct Places {
+struct ConnectionSlots {
     next: u64,
     of: HashMap<IpAddr, BTreeMap<u64, CancellationToken>>,
 }
 
-impl Places {
+impl ConnectionSlots {
     fn count(&self) -> usize {
         self.of.values().map(BTreeMap::len).sum()
     }
@@ -132,17 +132,17 @@ impl Places {
 }
 
 /// The place of one connection. It is free again when this is dropped.
-struct Place {
-    places: Arc<Mutex<Places>>,
+struct ConnectionSlot {
+    slots: Arc<Mutex<ConnectionSlots>>,
     address: IpAddr,
     number: u64,
     /// Somebody else has the place now: the connection must end.
     lost: CancellationToken,
 }
 
-impl Place {
-    fn take(places: &Arc<Mutex<Places>>, address: IpAddr, most: usize) -> Self {
-        let mut all = places.lock().unwrap_or_else(PoisonError::into_inner);
+impl ConnectionSlot {
+    fn take(slots: &Arc<Mutex<ConnectionSlots>>, address: IpAddr, most: usize) -> Self {
+        let mut all = slots.lock().unwrap_or_else(PoisonError::into_inner);
         if all.count() >= most {
             let greediest = all.of.iter().max_by_key(|(_, held)| held.len());
             let oldest = greediest.and_then(|(address, held)| Some((*address, held.first_key_value()?)));
@@ -155,13 +155,13 @@ impl Place {
         let (number, lost) = (all.next, CancellationToken::new());
         all.next += 1;
         all.of.entry(address).or_default().insert(number, lost.clone());
-        Self { places: Arc::clone(places), address, number, lost }
+        Self { slots: Arc::clone(slots), address, number, lost }
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut all = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove(self.address, self.number);
     }
 }

@@ -23,24 +23,24 @@ const MOST: usize = 50_000;
 const AGAIN: Backoff = Backoff { first: Duration::from_secs(5), last: Duration::from_secs(300) };
 
 /// What the page says to people who may not list events.
-pub(crate) const NOT_YOURS: &str = "Events may not be listed: of updates that were left or overwritten before the dashboard \
-                                    began, times are missing";
+pub(crate) const NOT_YOURS: &str = "You may not list events: the times of updates that were given up or replaced before \
+    the dashboard began are missing";
 
 /// What was read last.
 #[derive(Debug, Default)]
 pub(crate) struct NodeEvents {
-    told: Mutex<Arc<EventHistory>>,
+    history: Mutex<Arc<EventHistory>>,
     /// They have to be read again.
     again: Notify,
 }
 
 impl NodeEvents {
-    pub(crate) fn told(&self) -> Arc<EventHistory> {
-        Arc::clone(&self.told.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn history(&self) -> Arc<EventHistory> {
+        Arc::clone(&self.history.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn put(&self, told: EventHistory) {
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(told);
+    pub(crate) fn put(&self, history: EventHistory) {
+        *self.history.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(history);
     }
 
     /// Something may have been missed.
@@ -67,8 +67,8 @@ pub(crate) async fn run(client: Client, events: Arc<NodeEvents>, stop: Cancellat
                 let why = match error.is_forbidden() {
                     true => NOT_YOURS.to_owned(),
                     false => insight::redacted_lines(&format!(
-                        "Events cannot be read: of updates that were left or overwritten before the dashboard began, times are \
-                         missing ({})",
+                        "Events cannot be read: the times of updates that were given up or replaced before the dashboard \
+                         began are missing ({})",
                         client::chain(&error)
                     )),
                 };
@@ -154,13 +154,13 @@ mod tests {
         let task = tokio::spawn(run(server(Arc::clone(&asked)), Arc::clone(&events), stop.clone()));
         let wait = async |fits: &dyn Fn(&EventHistory) -> bool| {
             let end = tokio::time::Instant::now() + Duration::from_secs(10);
-            while !fits(&events.told()) {
-                assert!(tokio::time::Instant::now() < end, "{:?}", events.told());
+            while !fits(&events.history()) {
+                assert!(tokio::time::Instant::now() < end, "{:?}", events.history());
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         wait(&|told| told.nodes() == 2).await;
-        assert_eq!(events.told().unread, None);
+        assert_eq!(events.history().unread, None);
         events.read_again();
         wait(&|told| told.unread.as_deref() == Some(NOT_YOURS)).await;
         assert_eq!(asked.load(Ordering::Relaxed), 3);

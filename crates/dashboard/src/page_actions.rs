@@ -5,13 +5,13 @@
 //! What an undo, a release or an approval means depends on the cluster, which may change in between. So the first answer has
 //! `seen`, what was shown; the second request brings it along, and nothing is done where it would not be the same again.
 //!
-//! What it is not: whether the request comes from the page (see `gate`).
+//! What it is not: whether the request comes from the page (see `local_access`).
 
 use crate::body;
-use crate::shared::{Here, Shared};
+use crate::shared::{ForPerson, Shared};
 use crate::{answer, details};
 use actions::messages::Show;
-use actions::{ActionError, ApprovalSubject, Continue, Do, PoolSubject, Preview, Undo, Undoing, messages};
+use actions::{ActionError, ApprovalSubject, Continue, Mode, PoolSubject, Preview, Undo, Undoing, messages};
 use api::k8s::Time;
 use api::v1::MachineConfigPool;
 use axum::body::Bytes;
@@ -61,19 +61,19 @@ impl Action {
 }
 
 #[derive(Debug, Deserialize)]
-struct Wanted {
+struct ActionRequest {
     #[serde(flatten)]
     action: Action,
     #[serde(default)]
     confirm: bool,
-    /// What the first answer said; see [`Said`].
+    /// What the first answer said; see [`ActionAnswer`].
     #[serde(default)]
     seen: Value,
 }
 
 /// What an action means, or meant.
 #[derive(Debug, PartialEq, Eq)]
-struct Said {
+struct ActionAnswer {
     /// In words, as `mco` prints them.
     text: String,
     /// It can be done.
@@ -84,16 +84,16 @@ struct Said {
 }
 
 /// Does an action, or says what it means.
-pub(crate) async fn action(Here(shared): Here, body: Result<Bytes, BytesRejection>) -> Response {
+pub(crate) async fn action(ForPerson(shared): ForPerson, body: Result<Bytes, BytesRejection>) -> Response {
     let body = match body {
         Ok(body) => body,
         Err(error) => return answer::failed(error.status(), "an action is a short text"),
     };
-    let wanted: Wanted = match serde_json::from_slice(&body) {
+    let wanted: ActionRequest = match serde_json::from_slice(&body) {
         Ok(wanted) => wanted,
         // The error quotes what was sent.
         Err(_) => {
-            return answer::failed(StatusCode::BAD_REQUEST, "this is no action that the dashboard knows");
+            return answer::failed(StatusCode::BAD_REQUEST, "the dashboard does not know this action");
         }
     };
     if !wanted.action.names().all(api::object_name::is_valid) {
@@ -107,7 +107,7 @@ pub(crate) async fn action(Here(shared): Here, body: Result<Bytes, BytesRejectio
             Err(_) => return too_many(),
         },
     };
-    let how = if wanted.confirm { Do::Write } else { Do::Preview };
+    let how = if wanted.confirm { Mode::Write } else { Mode::Preview };
     // A task of its own: the place is held as long as the memory is, also when the browser has gone away meanwhile.
     let running = tokio::spawn(async move {
         let _held = place;
@@ -118,7 +118,7 @@ pub(crate) async fn action(Here(shared): Here, body: Result<Bytes, BytesRejectio
         Err(failed) => Err(failed.into()),
     };
     match answered {
-        Ok(Said { text, possible, done, seen }) => {
+        Ok(ActionAnswer { text, possible, done, seen }) => {
             // Texts of others in it are masked already, and names stay: of the pool's config and wave, or nothing could be confirmed.
             answer::plain(&json!({"text": text, "possible": possible, "done": done, "seen": seen}))
         }
@@ -134,20 +134,21 @@ pub(crate) async fn action(Here(shared): Here, body: Result<Bytes, BytesRejectio
     }
 }
 
-async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<Said, ActionError> {
+async fn run(shared: &Shared, action: Action, how: Mode, shown: Value) -> Result<ActionAnswer, ActionError> {
     let client = &shared.client;
-    let said = |text: String| Said { text, possible: true, done: how == Do::Write, seen: Value::Null };
+    let said =
+        |text: String| ActionAnswer { text, possible: true, done: how == Mode::Write, seen: Value::Null };
     // Only a question needs the answer: a confirmation has had it.
     let cost = async |what: Continue, words: fn(&Preview, Show) -> String| match how {
-        Do::Preview => cost(actions::preview(client, what).await, words),
-        Do::Write => String::new(),
+        Mode::Preview => cost(actions::preview(client, what).await, words),
+        Mode::Write => String::new(),
     };
     let pause = async |pool: String, paused: bool| {
         // A resume is for the config and the pin that were shown: others cost something else.
         let subject: Option<PoolSubject> = match (paused, how) {
             (true, _) => None,
-            (false, Do::Preview) => Some(subject_of(client, &pool).await?),
-            (false, Do::Write) => Some(serde_json::from_value(shown.clone()).map_err(|_| changed(&pool))?),
+            (false, Mode::Preview) => Some(subject_of(client, &pool).await?),
+            (false, Mode::Write) => Some(serde_json::from_value(shown.clone()).map_err(|_| changed(&pool))?),
         };
         let preview = if paused {
             String::new()
@@ -155,7 +156,7 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
             cost(Continue::Resume { pool: pool.clone() }, messages::of_pool).await
         };
         let done = actions::pause(client, &[pool], paused, subject.as_ref(), how).await?;
-        Ok(Said { seen: json!(subject), ..said(messages::paused(&done, how) + &preview) })
+        Ok(ActionAnswer { seen: json!(subject), ..said(messages::paused(&done, how) + &preview) })
     };
     let undo = async |pool: String, to: Option<String>, release: bool| {
         let controller_config = &shared.controller_config;
@@ -166,27 +167,27 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
             return Err(ActionError::Refused(why));
         };
         let seen = json!(undoing.subject());
-        if how == Do::Write {
+        if how == Mode::Write {
             if seen != shown {
                 return Err(changed(&pool));
             }
             undoing.write(client).await?;
         }
         let possible = !undoing.plan.is_impossible();
-        Ok(Said { text: undo_text(&undoing), possible, done: undoing.plan.done, seen })
+        Ok(ActionAnswer { text: undo_text(&undoing), possible, done: undoing.plan.done, seen })
     };
     match action {
         Action::Pause { pool } => pause(pool, true).await,
         Action::Resume { pool } => pause(pool, false).await,
         Action::Approve { pool, config } => {
             let shown: Option<ApprovalSubject> = match how {
-                Do::Preview => None,
-                Do::Write => Some(serde_json::from_value(shown).map_err(|_| changed(&pool))?),
+                Mode::Preview => None,
+                Mode::Write => Some(serde_json::from_value(shown).map_err(|_| changed(&pool))?),
             };
             let done = actions::approve(client, &pool, config.as_deref(), shown.as_ref(), how).await?;
             let what = Continue::Approve(Box::new(done.clone()));
             let text = messages::approved(&done, how) + &cost(what, messages::of_pool).await;
-            Ok(Said { seen: json!(done.subject()), ..said(text) })
+            Ok(ActionAnswer { seen: json!(done.subject()), ..said(text) })
         }
         Action::Undo { pool, to } => undo(pool, to, false).await,
         Action::Release { pool } => undo(pool, None, true).await,
@@ -194,7 +195,7 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
             let preview = cost(Continue::Retry { node: node.clone() }, messages::of_node).await;
             let all = actions::retry(client, &[node], how).await?;
             Ok(said(
-                all.iter().map(|asked| messages::asked(asked, how, MASKED)).collect::<String>() + &preview,
+                all.iter().map(|asked| messages::retried(asked, how, MASKED)).collect::<String>() + &preview,
             ))
         }
     }
@@ -212,7 +213,9 @@ async fn subject_of(client: &Client, name: &str) -> Result<PoolSubject, ActionEr
 fn cost(preview: Result<Preview, ActionError>, words: fn(&Preview, Show) -> String) -> String {
     match preview {
         Ok(preview) => doubts(&preview.forbidden, &[]) + &words(&preview, MASKED),
-        Err(error) => format!("what it costs the nodes is not known: {}\n", MASKED(&answer::words(&error))),
+        Err(error) => {
+            format!("what this means for the nodes is not known: {}\n", MASKED(&answer::words(&error)))
+        }
     }
 }
 
@@ -233,11 +236,7 @@ fn undo_text(undoing: &Undoing) -> String {
 
 /// What makes a plan doubtful: kinds that may not be listed, and warnings. Each is a line.
 pub(crate) fn doubts(forbidden: &[String], warnings: &[String]) -> String {
-    let assumed = forbidden.iter().map(|kind| {
-        format!(
-            "you may not list {kind} objects, so this assumes that there are none, and can be wrong; ask for the right to \"list\" them\n"
-        )
-    });
+    let assumed = forbidden.iter().map(|kind| messages::not_allowed(kind) + "\n");
     assumed.chain(warnings.iter().map(|warning| format!("warning: {}\n", MASKED(warning)))).collect()
 }
 
@@ -245,12 +244,12 @@ pub(crate) fn doubts(forbidden: &[String], warnings: &[String]) -> String {
 pub(crate) fn too_many() -> Response {
     answer::failed(
         StatusCode::TOO_MANY_REQUESTS,
-        &format!("{CHECKS} plans are being made already: try again in some seconds"),
+        &format!("{CHECKS} plans are being made already: try again in a few seconds"),
     )
 }
 
 /// Looks at pasted manifests: what lint finds, and what they would do to each pool. Nothing is written.
-pub(crate) async fn check(Here(shared): Here, request: Request) -> Response {
+pub(crate) async fn check(ForPerson(shared): ForPerson, request: Request) -> Response {
     // Taken before the text is read, and held until the memory for it is free again.
     let Ok(place) = Arc::clone(&shared.checks).try_acquire_owned() else {
         return too_many();
@@ -262,10 +261,15 @@ pub(crate) async fn check(Here(shared): Here, request: Request) -> Response {
             let most = most >> 20;
             return answer::failed(
                 status,
-                &format!("more than {most} MiB are not looked at; use `mco plan -f`"),
+                &format!("a text of more than {most} MiB is not looked at here; use `mco plan -f`"),
             );
         }
-        Err(status) => return answer::failed(status, "the text did not come in time, or its end is missing"),
+        Err(status) => {
+            return answer::failed(
+                status,
+                "the text did not arrive in time, or its end is missing; try again",
+            );
+        }
     };
     // Reading megabytes of YAML takes time that others' streams must not wait for.
     let reading = tokio::task::spawn_blocking(move || read(&body).map(|given| (given, place)));
@@ -339,7 +343,8 @@ mod tests {
 
     #[test]
     fn an_action_names_what_it_is_about_and_is_not_done_unless_it_is_confirmed() {
-        let wanted = |text: &str| serde_json::from_str::<Wanted>(text).map(|w| (w.action, w.confirm)).ok();
+        let wanted =
+            |text: &str| serde_json::from_str::<ActionRequest>(text).map(|w| (w.action, w.confirm)).ok();
         let pool = || "w".to_owned();
         for (text, want) in [
             (r#"{"action": "pause", "pool": "w"}"#, Some((Action::Pause { pool: pool() }, false))),

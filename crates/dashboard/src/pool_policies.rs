@@ -33,7 +33,7 @@ fn rows(pool: &MachineConfigPool, policies: &Policies) -> Vec<Value> {
             Some(PolicyInput::Unusable(why)) => Some(why),
             None if progress.is_none() => return None,
             None if policy.metadata.deletion_timestamp.is_some() => Some("it is being deleted"),
-            None => Some("it does not select this pool any more; its status is an earlier one"),
+            None => Some("it does not select this pool any more; its status is from before"),
         };
         let ready = policy.status.iter().flat_map(|s| &s.conditions).find(|c| c.type_ == "Ready");
         Some(json!({"name": policy.name_any(), "spec": policy.spec, "progress": progress, "inForce": why.is_none(),
@@ -41,7 +41,7 @@ fn rows(pool: &MachineConfigPool, policies: &Policies) -> Vec<Value> {
     });
     let others = policies.unreadable.iter().filter(|policy| policy.may_select(pool));
     let unreadable = others.map(
-        |policy| json!({"name": policy.name, "unreadable": format!("{policy}, and it may be for this pool")}),
+        |policy| json!({"name": policy.name, "unreadable": format!("{policy}, and it may select this pool")}),
     );
     readable.chain(unreadable).collect()
 }

@@ -3,9 +3,9 @@
 //! What it is not: the times themselves (see `timeline`).
 
 use crate::answer::Text;
-use crate::cluster_gate::Visitor;
+use crate::cluster_access::Visitor;
 use crate::node_events::NOT_YOURS;
-use crate::shared::{Door, Shared};
+use crate::shared::{AccessMode, Shared};
 use crate::timeline::EventHistory;
 use crate::{answer, details};
 use api::object_name::is_valid;
@@ -25,12 +25,12 @@ impl FromRequestParts<Shared> for VisibleEvents {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Infallible> {
-        let may = match (&shared.door, parts.extensions.get::<Visitor>()) {
-            (Door::Local(_), _) => true,
-            (Door::Cluster(gate), Some(visitor)) => gate.may_list_events(&visitor.person).await,
-            (Door::Cluster(_), None) => false,
+        let may = match (&shared.access_mode, parts.extensions.get::<Visitor>()) {
+            (AccessMode::Local(_), _) => true,
+            (AccessMode::Cluster(access), Some(visitor)) => access.may_list_events(&visitor.person).await,
+            (AccessMode::Cluster(_), None) => false,
         };
-        Ok(Self(if may { shared.events.told() } else { Arc::new(EventHistory::hidden(NOT_YOURS)) }))
+        Ok(Self(if may { shared.events.history() } else { Arc::new(EventHistory::hidden(NOT_YOURS)) }))
     }
 }
 

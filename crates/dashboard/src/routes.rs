@@ -1,12 +1,12 @@
 //! Which request gets which answer. Every one passes the gate first.
 //!
-//! What it is not: who may pass (see `gate`), and what is answered.
+//! What it is not: who may pass (see `local_access`), and what is answered.
 
 use crate::answer::Text;
 use crate::body::{self, in_time};
-use crate::cluster_gate::{ClusterGate, Ends, Visitor};
-use crate::gate::{Gate, Refusal};
-use crate::shared::{Door, Peer, Shared};
+use crate::cluster_access::{ClusterAccess, Expiry, Visitor};
+use crate::local_access::{LocalAccess, Refusal};
+use crate::shared::{AccessMode, Peer, Shared};
 use crate::{answer, details, forecast, installation, page, page_actions, rollouts, stream};
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -20,7 +20,7 @@ use std::time::Instant;
 
 /// All routes.
 pub(crate) fn router(shared: Shared) -> Router {
-    let base = shared.door.base();
+    let base = shared.access_mode.base();
     let at = |path: &str| format!("{base}/api/{path}");
     Router::new()
         .route(&at("snapshot"), get(snapshot))
@@ -47,35 +47,35 @@ pub(crate) fn router(shared: Shared) -> Router {
 /// The gate, and the headers that every answer has.
 async fn guarded(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let request = request.map(in_time);
-    let mut response = match &shared.door {
-        Door::Local(gate) => pass(&shared.door, gate, request, next).await,
-        Door::Cluster(gate) => enter(&shared, gate, request, next).await,
+    let mut response = match &shared.access_mode {
+        AccessMode::Local(access) => pass(&shared.access_mode, access, request, next).await,
+        AccessMode::Cluster(access) => enter(&shared, access, request, next).await,
     };
     answer::harden(response.headers_mut());
     response
 }
 
-async fn pass(door: &Door, gate: &Gate, request: Request, next: Next) -> Response {
+async fn pass(access_mode: &AccessMode, access: &LocalAccess, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let is_page = door.within(&parts) == Some("/");
+    let is_page = access_mode.within(&parts) == Some("/");
     let refused = |Refusal(status, why)| match is_page || parts.uri.path() == "/" {
         true => answer::refused_page(status, why),
         false => answer::refused(status, why),
     };
-    if let Err(refusal) = gate.is_for_us(&parts) {
+    if let Err(refusal) = access.is_for_us(&parts) {
         return refused(refusal);
     }
     let now = Instant::now();
     let token = parts.uri.query().and_then(|q| q.strip_prefix("token=")).filter(|_| is_page);
     if let Some(token) = token.filter(|_| parts.method == Method::GET) {
-        return match gate.exchange(token, now) {
+        return match access.exchange(token, now) {
             Ok(cookie) => welcome(&cookie),
             // A page that is opened again by its old address.
-            Err(_) if gate.admit(&parts, now).is_ok() => welcome(""),
+            Err(_) if access.admit(&parts, now).is_ok() => welcome(""),
             Err(refusal) => refused(refusal),
         };
     }
-    match gate.admit(&parts, now) {
+    match access.admit(&parts, now) {
         Ok(session) => {
             parts.extensions.insert(session);
             next.run(Request::from_parts(parts, body)).await
@@ -85,7 +85,7 @@ async fn pass(door: &Door, gate: &Gate, request: Request, next: Next) -> Respons
 }
 
 /// The way in where the dashboard runs in the cluster. Without a right to the fleet nothing is given, not even the page.
-async fn enter(shared: &Shared, gate: &ClusterGate, request: Request, next: Next) -> Response {
+async fn enter(shared: &Shared, access: &ClusterAccess, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let reads = [Method::GET, Method::HEAD].contains(&parts.method);
     // A kubelet's probes come by the pod's address.
@@ -94,7 +94,7 @@ async fn enter(shared: &Shared, gate: &ClusterGate, request: Request, next: Next
         "/readyz" if reads => {
             let (status, word) = match shared.feed.has_begun() {
                 true => (StatusCode::OK, "ok"),
-                false => (StatusCode::SERVICE_UNAVAILABLE, "the cluster was not read yet"),
+                false => (StatusCode::SERVICE_UNAVAILABLE, "the cluster has not been read yet; try again"),
             };
             return answer::of(status, "text/plain", word);
         }
@@ -105,15 +105,15 @@ async fn enter(shared: &Shared, gate: &ClusterGate, request: Request, next: Next
         true => answer::refused_page(status, why),
         false => answer::refused(status, why),
     };
-    if let Err(refusal) = gate.is_for_us(&parts) {
+    if let Err(refusal) = access.is_for_us(&parts) {
         return refused(refusal);
     }
     if parts.uri.path() == "/api/session" && parts.method == Method::POST {
-        return sign_in(gate, body).await;
+        return sign_in(access, body).await;
     }
     // It needs no right: who has lost it must be able to sign out, too.
     if parts.uri.path() == "/api/session" && parts.method == Method::DELETE {
-        return with_cookie(answer::plain(&serde_json::json!({})), &gate.sign_out(&parts.headers));
+        return with_cookie(answer::plain(&serde_json::json!({})), &access.sign_out(&parts.headers));
     }
     if let Some(asset) = page::sign_in_asset(parts.uri.path()).filter(|_| reads) {
         return answer::of(StatusCode::OK, asset.content_type, asset.text);
@@ -121,7 +121,7 @@ async fn enter(shared: &Shared, gate: &ClusterGate, request: Request, next: Next
     let Some(Peer(from)) = parts.extensions.get::<Peer>().copied() else {
         return answer::failed(StatusCode::INTERNAL_SERVER_ERROR, "the sender's address is not known");
     };
-    match gate.admit(&parts, from, tokio::time::Instant::now()).await {
+    match access.admit(&parts, from, tokio::time::Instant::now()).await {
         Ok(visitor) => {
             parts.extensions.insert(visitor);
             next.run(Request::from_parts(parts, body)).await
@@ -132,7 +132,7 @@ async fn enter(shared: &Shared, gate: &ClusterGate, request: Request, next: Next
         }
         // Somebody else can sign in; where a proxy says who it is, that would change nothing.
         Err(Refusal(StatusCode::FORBIDDEN, why))
-            if is_page && reads && gate.has_session(&parts.headers, from, tokio::time::Instant::now()) =>
+            if is_page && reads && access.has_session(&parts.headers, from, tokio::time::Instant::now()) =>
         {
             answer::of(StatusCode::FORBIDDEN, page::SIGN_IN.content_type, page::sign_in_again(why))
         }
@@ -141,7 +141,7 @@ async fn enter(shared: &Shared, gate: &ClusterGate, request: Request, next: Next
 }
 
 /// Takes a token for a cookie.
-async fn sign_in(gate: &ClusterGate, body: Body) -> Response {
+async fn sign_in(access: &ClusterAccess, body: Body) -> Response {
     #[derive(serde::Deserialize)]
     struct Given {
         token: String,
@@ -155,11 +155,11 @@ async fn sign_in(gate: &ClusterGate, body: Body) -> Response {
         Ok(given) => given,
         Err(status) => return answer::refused(status, what),
     };
-    match gate.sign_in(&given.token, tokio::time::Instant::now()).await {
+    match access.sign_in(&given.token, tokio::time::Instant::now()).await {
         Ok(cookie) => with_cookie(answer::plain(&serde_json::json!({})), &cookie),
         Err(Refusal(StatusCode::UNAUTHORIZED, _)) => answer::refused(
             StatusCode::UNAUTHORIZED,
-            "the API server does not know this token, or it has ended",
+            "the API server does not know this token, or it has expired",
         ),
         Err(Refusal(status, why)) => answer::refused(status, why),
     }
@@ -186,7 +186,7 @@ fn with_cookie(mut response: Response, cookie: &str) -> Response {
 
 async fn files(State(shared): State<Shared>, request: Request) -> Response {
     let (request, _) = request.into_parts();
-    let known = shared.door.within(&request).and_then(page::asset);
+    let known = shared.access_mode.within(&request).and_then(page::asset);
     match known.filter(|_| [Method::GET, Method::HEAD].contains(&request.method)) {
         Some(asset) => answer::of(StatusCode::OK, asset.content_type, asset.text),
         None => answer::failed(StatusCode::NOT_FOUND, "there is no such page"),
@@ -197,7 +197,7 @@ async fn files(State(shared): State<Shared>, request: Request) -> Response {
 async fn session(request: Request) -> Response {
     let visitor = request.extensions().get::<Visitor>();
     let user = visitor.map(|visitor| &visitor.person.name);
-    let can_end = visitor.is_some_and(|visitor| matches!(visitor.ends, Ends::With(_)));
+    let can_end = visitor.is_some_and(|visitor| matches!(visitor.ends, Expiry::WithSession(_)));
     answer::plain(&serde_json::json!({"user": user, "canSignOut": can_end}))
 }
 

@@ -1,11 +1,11 @@
 //! What the answers are made from, and how people are let in: one value that every route has.
 //!
-//! What it is not: the routes (see `routes`), or who may pass (see `gate` and `cluster_gate`).
+//! What it is not: the routes (see `routes`), or who may pass (see `local_access` and `cluster_access`).
 
 use crate::body;
-use crate::cluster_gate::{ClusterGate, Visitor};
+use crate::cluster_access::{ClusterAccess, Visitor};
 use crate::feed::Feed;
-use crate::gate::Gate;
+use crate::local_access::LocalAccess;
 use crate::node_events::NodeEvents;
 use crate::timeline::Timeline;
 use api::v1::ControllerConfig;
@@ -20,18 +20,18 @@ use tokio_util::sync::CancellationToken;
 
 /// Who lets people in.
 #[derive(Clone)]
-pub(crate) enum Door {
+pub(crate) enum AccessMode {
     /// One person on this computer.
-    Local(Arc<Gate>),
+    Local(Arc<LocalAccess>),
     /// Whoever the cluster knows.
-    Cluster(Arc<ClusterGate>),
+    Cluster(Arc<ClusterAccess>),
 }
 
-impl Door {
+impl AccessMode {
     /// The path below which everything lies, without a slash at its end.
     pub(crate) fn base(&self) -> &str {
         match self {
-            Self::Local(gate) => gate.base(),
+            Self::Local(access) => access.base(),
             Self::Cluster(_) => "",
         }
     }
@@ -49,11 +49,11 @@ pub(crate) struct Peer(pub(crate) IpAddr);
 /// What the answers are made from.
 #[derive(Clone)]
 pub(crate) struct Shared {
-    pub(crate) door: Door,
+    pub(crate) access_mode: AccessMode,
     pub(crate) feed: Arc<Feed>,
     pub(crate) timeline: Arc<Mutex<Timeline>>,
     pub(crate) events: Arc<NodeEvents>,
-    /// Of the person on this computer; in the cluster one with which nothing may be asked, see [`Here`].
+    /// Of the person on this computer; in the cluster one with which nothing may be asked, see [`ForPerson`].
     pub(crate) client: Client,
     pub(crate) controller_config: Arc<ControllerConfig>,
     /// Places for plans of any sort, [`CHECKS`](crate::page_actions::CHECKS) of them.
@@ -66,23 +66,25 @@ pub(crate) struct Shared {
 impl Shared {
     /// The largest pasted text that is looked at, in bytes.
     pub(crate) fn largest_check(&self) -> usize {
-        match &self.door {
-            Door::Local(_) => body::LARGEST,
-            Door::Cluster(_) => body::LARGEST_IN_CLUSTER,
+        match &self.access_mode {
+            AccessMode::Local(_) => body::LARGEST,
+            AccessMode::Cluster(_) => body::LARGEST_IN_CLUSTER,
         }
     }
 }
 
 /// [`Shared`] with the client of the person who asks.
-pub(crate) struct Here(pub(crate) Shared);
+pub(crate) struct ForPerson(pub(crate) Shared);
 
-impl FromRequestParts<Shared> for Here {
+impl FromRequestParts<Shared> for ForPerson {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Infallible> {
         let mut shared = shared.clone();
-        if let (Some(visitor), Door::Cluster(gate)) = (parts.extensions.get::<Visitor>(), &shared.door) {
-            shared.client = gate.client_of(Arc::clone(&visitor.person));
+        if let (Some(visitor), AccessMode::Cluster(access)) =
+            (parts.extensions.get::<Visitor>(), &shared.access_mode)
+        {
+            shared.client = access.client_of(Arc::clone(&visitor.person));
         }
         Ok(Self(shared))
     }

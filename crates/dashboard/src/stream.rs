@@ -5,10 +5,10 @@
 use crate::answer;
 use crate::answer::Text;
 use crate::authentication::Proof;
-use crate::cluster_gate::{ClusterGate, Ends, Visitor};
+use crate::cluster_access::{ClusterAccess, Expiry, Visitor};
 use crate::feed::{Feed, Followed};
-use crate::gate::Session;
-use crate::shared::{Door, Shared};
+use crate::local_access::Session;
+use crate::shared::{AccessMode, Shared};
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -40,27 +40,31 @@ struct Viewer {
     missed: std::vec::IntoIter<u64>,
     news: broadcast::Receiver<u64>,
     feed: Arc<Feed>,
-    lasts: Lasts,
+    validity: Validity,
     stop: CancellationToken,
 }
 
 /// How long a viewer may look.
-enum Lasts {
+enum Validity {
     /// Until the session ends.
     Until(Instant),
     /// As long as the visit lasts and the cluster lets this person look, which is asked again after [`LOOK_AGAIN`].
-    While { gate: Arc<ClusterGate>, proof: Proof, ends: Ends, asked: tokio::time::Instant },
+    WhileAuthorized { access: Arc<ClusterAccess>, proof: Proof, ends: Expiry, asked: tokio::time::Instant },
 }
 
-impl Lasts {
+impl Validity {
     async fn is_over(&mut self) -> bool {
         match self {
             Self::Until(end) => Instant::now() >= *end,
-            Self::While { gate, ends, .. } if gate.has_ended(*ends, tokio::time::Instant::now()) => true,
-            Self::While { asked, .. } if asked.elapsed() < LOOK_AGAIN => false,
-            Self::While { gate, proof, asked, .. } => {
+            Self::WhileAuthorized { access, ends, .. }
+                if access.has_ended(*ends, tokio::time::Instant::now()) =>
+            {
+                true
+            }
+            Self::WhileAuthorized { asked, .. } if asked.elapsed() < LOOK_AGAIN => false,
+            Self::WhileAuthorized { access, proof, asked, .. } => {
                 *asked = tokio::time::Instant::now();
-                gate.look(proof).await.is_err()
+                access.authorize(proof).await.is_err()
             }
         }
     }
@@ -69,14 +73,14 @@ impl Lasts {
 /// Begins one.
 pub(crate) async fn events(State(shared): State<Shared>, request: Request) -> Response {
     let now = Instant::now();
-    let lasts = match (&shared.door, request.extensions().get::<Visitor>()) {
-        (Door::Cluster(gate), Some(visitor)) => Lasts::While {
-            gate: Arc::clone(gate),
+    let validity = match (&shared.access_mode, request.extensions().get::<Visitor>()) {
+        (AccessMode::Cluster(access), Some(visitor)) => Validity::WhileAuthorized {
+            access: Arc::clone(access),
             proof: visitor.proof.clone(),
             ends: visitor.ends,
             asked: tokio::time::Instant::now(),
         },
-        _ => Lasts::Until(request.extensions().get::<Session>().map_or(now, |session| session.until)),
+        _ => Validity::Until(request.extensions().get::<Session>().map_or(now, |session| session.until)),
     };
     let header = request.headers().get("last-event-id").and_then(|v| v.to_str().ok());
     let last = header.or_else(|| request.uri().query().and_then(|q| q.strip_prefix("after=")));
@@ -84,7 +88,7 @@ pub(crate) async fn events(State(shared): State<Shared>, request: Request) -> Re
     let reset = if missed.is_none() { RESET } else { "" };
     let first = Some(Bytes::from(format!("{COME_BACK}{reset}")));
     let missed = missed.unwrap_or_default().into_iter();
-    let viewer = Viewer { first, missed, news, feed: shared.feed, lasts, stop: shared.stop };
+    let viewer = Viewer { first, missed, news, feed: shared.feed, validity, stop: shared.stop };
     let stream = stream::unfold(viewer, |mut viewer| async move {
         let next = next(&mut viewer).await?;
         Some((Ok::<_, Infallible>(next), viewer))
@@ -112,5 +116,5 @@ async fn next(viewer: &mut Viewer) -> Option<Bytes> {
         () = tokio::time::sleep(HEARTBEAT) => Some(Bytes::from_static(BEAT.as_bytes())),
     };
     // Asked when there is something to send: nothing is sent to who may not look any more.
-    if viewer.lasts.is_over().await { None } else { next }
+    if viewer.validity.is_over().await { None } else { next }
 }

@@ -20,10 +20,11 @@ mod objects;
 mod policies;
 mod status;
 
-pub use bundle::redact::{redacted, redacted_lines};
+pub use bundle::redact::redacted;
+pub use bundle::redact_text::redacted_lines;
 pub use bundle::{BundleFile, bundle};
 pub use change::impact::{ExpectedDrain, PolicySummary, TimeEstimate};
-pub use change::rendering::{RenderWith, Rendered, UnrenderableError, rendered};
+pub use change::rendering::{RenderWith, Rendered, UnrenderableError, in_force, rendered};
 pub use change::settings::{needs_templates, rendered_now};
 pub use change::unrendered::unrendered;
 pub use change::{

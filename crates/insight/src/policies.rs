@@ -53,7 +53,7 @@ impl UnreadablePolicy {
 
 impl fmt::Display for UnreadablePolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RolloutPolicy {} cannot be read, another version has written it", self.name)
+        write!(f, "RolloutPolicy {} cannot be read, because another version wrote it", self.name)
     }
 }
 

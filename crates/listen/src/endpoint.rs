@@ -255,7 +255,7 @@ async fn accept(
         };
         let (acceptor, content, stop) = (tls.map(tls::Tls::acceptor), content.clone(), stop.clone());
         // Dropped at once, so that the slot is free for others.
-        let Some(place) = Place::take(&peers, from) else { continue };
+        let Some(place) = ConnectionSlot::take(&peers, from) else { continue };
         tracker.spawn(async move {
             let _held = (slot, place);
             let Some(acceptor) = acceptor else { return connection(stream, content, stop).await };
@@ -276,12 +276,12 @@ async fn accept(
 type Peers = Arc<Mutex<HashMap<IpAddr, usize>>>;
 
 /// One of the connections of an address.
-struct Place {
+struct ConnectionSlot {
     peers: Peers,
     address: IpAddr,
 }
 
-impl Place {
+impl ConnectionSlot {
     /// `None`: the address has all that it may have.
     fn take(peers: &Peers, address: IpAddr) -> Option<Self> {
         let mut held = peers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -294,7 +294,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut held = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Entry::Occupied(mut count) = held.entry(self.address) {

@@ -2,16 +2,8 @@
 //!
 //! What it is not: what each may do (see `manifests::rights`).
 
-/// The controller's objects.
-pub(crate) const CONTROLLER: &str = "machine-config-controller";
-/// The config server's objects.
-pub(crate) const SERVER: &str = "machine-config-server";
-/// The operator's objects.
-pub(crate) const OPERATOR: &str = "machine-config-operator";
-/// The agents' objects.
-pub(crate) const AGENT: &str = "machine-config-daemon";
-/// The dashboard's objects.
-pub(crate) const DASHBOARD: &str = "machine-config-dashboard";
+pub(crate) use api::names::part::{AGENT, CONTROLLER, DASHBOARD, OPERATOR, SERVER};
+
 /// What a person needs for the dashboard. Nobody has it before an administrator binds it.
 pub(crate) const VIEWER: &str = "machine-config-dashboard-viewer";
 /// The account of the pods that build OS images. It may do nothing in the API; on OpenShift a pod's account decides whether it

@@ -126,7 +126,7 @@ pub(crate) async fn user_data(
     random?;
     for left in &plan.left {
         tracing::warn!("left as it is: {left}");
-        tell(client, left, now).await;
+        create_event(client, left, now).await;
     }
     // A Secret that cannot be written must not stop the others.
     let mut failed = None;
@@ -151,7 +151,7 @@ pub(crate) async fn user_data(
             Ok(_) => done.push(format!("user data {}: {why}", secret.name_any())),
             Err(error) => {
                 if let Some(left) = refused(secret, &error) {
-                    tell(client, &left, now).await;
+                    create_event(client, &left, now).await;
                 }
                 failed.get_or_insert(error);
             }
@@ -172,7 +172,7 @@ fn refused(secret: &Secret, error: &CallError) -> Option<NotUpdated> {
 }
 
 /// Creates an event about an object that we cannot change, where people look. A failure does not fail the pass.
-async fn tell(client: &Client, left: &NotUpdated, now: Timestamp) {
+async fn create_event(client: &Client, left: &NotUpdated, now: Timestamp) {
     let events: Api<Event> = Api::namespaced(client.clone(), api::user_data::NAMESPACE);
     let event = left.event(now);
     match call(format!("create an event about {}", left.name), events.create(&PostParams::default(), &event))

@@ -33,7 +33,7 @@ const USAGES: [&str; 3] = ["client auth", "digital signature", "key encipherment
 
 /// What a joining kubelet asks for.
 #[derive(Debug, PartialEq, Eq)]
-struct Asked {
+struct JoinRequest {
     /// The node.
     node: String,
     /// The public key, as in the request.
@@ -41,16 +41,16 @@ struct Asked {
 }
 
 /// What a request asks for that is still to be decided. `None`: it is not a joining kubelet's.
-fn asked_for(csr: &CertificateSigningRequest) -> Option<Asked> {
+fn pending_join_request(csr: &CertificateSigningRequest) -> Option<JoinRequest> {
     let decided = csr
         .status
         .as_ref()
         .is_some_and(|s| s.conditions.iter().flatten().next().is_some() || s.certificate.is_some());
-    of_joining(csr).filter(|_| !decided)
+    join_request(csr).filter(|_| !decided)
 }
 
 /// What a joining kubelet's request asks for, decided or not.
-fn of_joining(csr: &CertificateSigningRequest) -> Option<Asked> {
+fn join_request(csr: &CertificateSigningRequest) -> Option<JoinRequest> {
     let account = format!("system:serviceaccount:{NAMESPACE}:{BOOTSTRAPPER}");
     let usages = csr.spec.usages.as_deref().unwrap_or_default();
     let fits = csr.spec.signer_name == SIGNER
@@ -64,7 +64,7 @@ fn of_joining(csr: &CertificateSigningRequest) -> Option<Asked> {
 }
 
 /// The node in the subject: `O=system:nodes, CN=system:node:NAME`, and no other name anywhere.
-fn subject(pem: &[u8]) -> Option<Asked> {
+fn subject(pem: &[u8]) -> Option<JoinRequest> {
     use x509_parser::prelude::*;
     let (_, pem) = parse_x509_pem(pem).ok()?;
     let (_, request) = X509CertificationRequest::from_der(&pem.contents).ok()?;
@@ -83,19 +83,19 @@ fn subject(pem: &[u8]) -> Option<Asked> {
     let node = name.strip_prefix(NODE)?;
     let key = info.subject_pki.raw.to_vec();
     (alone && !other_names && organisation == NODES && !node.is_empty())
-        .then(|| Asked { node: node.to_owned(), key })
+        .then(|| JoinRequest { node: node.to_owned(), key })
 }
 
 /// A request for the same node with another key, made since the token was used.
 fn rival<'a>(
-    asked: &Asked,
+    asked: &JoinRequest,
     all: &'a [CertificateSigningRequest],
     since: Timestamp,
 ) -> Option<&'a CertificateSigningRequest> {
     all.iter().find(|other| {
         let made = other.metadata.creation_timestamp.as_ref();
         made.is_none_or(|at| since.duration_since(at.0) <= SKEW)
-            && of_joining(other).is_some_and(|o| o.node == asked.node && o.key != asked.key)
+            && join_request(other).is_some_and(|o| o.node == asked.node && o.key != asked.key)
     })
 }
 
@@ -107,10 +107,13 @@ pub(crate) fn decide(
     is_there: impl Fn(&str) -> bool,
     now: Timestamp,
 ) -> Option<Result<(String, String), String>> {
-    let asked = asked_for(csr)?;
+    let asked = pending_join_request(csr)?;
     let node = asked.node.clone();
     if is_there(&node) {
-        return Some(Err(format!("Node {node} exists already; a machine that joins has no Node yet")));
+        return Some(Err(format!(
+            "Node {node} exists already, and a machine that joins must not have a Node yet; delete \
+            the Node if the machine was installed anew"
+        )));
     }
     let recent = |r: &&Record| {
         let used = r.used.as_ref().is_some_and(|u| now.duration_since(u.at) <= BOOT);
@@ -140,7 +143,8 @@ pub(crate) async fn approve(client: &Client, done: &mut Vec<String>) -> Result<(
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
     let params = ListParams::default().fields(&format!("spec.signerName={SIGNER}"));
     let all = call("list CertificateSigningRequests".to_owned(), requests.list(&params)).await?.items;
-    let pending: Vec<&CertificateSigningRequest> = all.iter().filter(|c| asked_for(c).is_some()).collect();
+    let pending: Vec<&CertificateSigningRequest> =
+        all.iter().filter(|c| pending_join_request(c).is_some()).collect();
     if pending.is_empty() {
         return Ok(());
     }
@@ -168,7 +172,7 @@ async fn one(
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
     let nodes: Api<Node> = Api::all(client.clone());
     let name = csr.metadata.name.clone().unwrap_or_default();
-    let Some(Asked { node, .. }) = asked_for(csr) else { return Ok(None) };
+    let Some(JoinRequest { node, .. }) = pending_join_request(csr) else { return Ok(None) };
     let there = call(format!("get Node {node}"), nodes.get_opt(&node)).await?.is_some();
     match decide(csr, all, tokens, |_| there, now) {
         Some(Ok((node, token))) => {
@@ -193,7 +197,9 @@ async fn one(
                 "CertificateSigningRequest {name}: approved for node {node}, by boot token {token}"
             )));
         }
-        Some(Err(why)) => tracing::info!("CertificateSigningRequest {name} is left alone: {why}"),
+        Some(Err(why)) => {
+            tracing::info!("CertificateSigningRequest {name} is not approved automatically: {why}")
+        }
         None => {}
     }
     Ok(None)

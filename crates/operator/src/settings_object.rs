@@ -6,6 +6,7 @@
 //! What it is not: detecting what the settings leave open.
 
 use api::detected::{API_SERVER_CA, API_SERVER_URL, CLUSTER_DNS_IP, Detected};
+use api::network;
 use api::v1alpha1::{
     Access, DashboardObjects, ImageFrom, MachineConfigOperator, PrometheusObjects, RunAs, RunDashboard,
 };
@@ -17,7 +18,7 @@ use crate::settings::{self, Settings};
 
 /// Settings that are sound.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wanted {
+pub struct CheckedSettings {
     /// The image of all parts.
     pub image: String,
     /// [`Self::image`] is to be that of the release's payload, see [`Self::with_payload`].
@@ -37,9 +38,9 @@ pub struct Wanted {
     /// The page that shows the fleet. `None`: it does not run.
     pub dashboard: Option<DashboardSettings>,
     /// What the administrator says about the cluster.
-    pub said: Settings,
+    pub given: Settings,
     /// What an installation found out with the administrator's kubeconfig, and wrote into the settings.
-    pub found: Settings,
+    pub detected: Settings,
 }
 
 /// Agents that run as pods.
@@ -62,12 +63,12 @@ pub struct DashboardSettings {
     pub connections_from: Vec<IpNet>,
 }
 
-impl Wanted {
+impl CheckedSettings {
     /// The same with the image of the payload, where the settings say so. An image that they name for the agents alone stays.
     ///
     /// # Errors
     /// The payload names none; with the remedy.
-    pub(crate) fn with_payload(mut self, found: &release::Found) -> Result<Self, String> {
+    pub(crate) fn with_payload(mut self, found: &release::PayloadSources) -> Result<Self, String> {
         if self.follows_payload {
             let image = release::operator_image(found)?;
             if let Some(agents) = self.agents.as_mut().filter(|agents| agents.image == self.image) {
@@ -83,12 +84,15 @@ impl Wanted {
 ///
 /// # Errors
 /// Every invalid entry: its path, and what to write.
-pub fn read(object: &MachineConfigOperator) -> Result<Wanted, Vec<String>> {
+pub fn read(object: &MachineConfigOperator) -> Result<CheckedSettings, Vec<String>> {
     let spec = &object.spec;
     let mut wrong = vec![];
     let mut image = |path: &str, image: &str| {
         if image.is_empty() || image.contains(char::is_whitespace) {
-            wrong.push(format!("{path} {image:?} is no image; write one such as registry.example.com/mco:1"));
+            wrong.push(format!(
+                "{path} {image:?} is not the name of an image; write one such as \
+                registry.example.com/mco:1"
+            ));
         }
     };
     image("spec.image", &spec.image);
@@ -99,16 +103,16 @@ pub fn read(object: &MachineConfigOperator) -> Result<Wanted, Vec<String>> {
         && (!path.starts_with('/') || path.contains(char::is_whitespace))
     {
         wrong.push(format!(
-            "spec.agents.kubeconfig {path:?} is no absolute path; write one such as /etc/mco/agent.kubeconfig"
+            "spec.agents.kubeconfig {path:?} is not an absolute path; write one such as /etc/mco/agent.kubeconfig"
         ));
     }
     let mut nets = |path: &str, given: &[String]| {
         let mut nets = vec![];
         for (i, text) in given.iter().enumerate() {
-            match text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)) {
-                Ok(net) => nets.push(net),
-                Err(_) => wrong.push(format!(
-                    "{path}[{i}] {text:?} is no address or range; write one such as 10.0.0.4/31"
+            match network::network(text) {
+                Some(net) => nets.push(net),
+                None => wrong.push(format!(
+                    "{path}[{i}] {text:?} is not an address or a range; write one such as 10.0.0.4/31"
                 )),
             }
         }
@@ -117,33 +121,33 @@ pub fn read(object: &MachineConfigOperator) -> Result<Wanted, Vec<String>> {
     let balancers = nets("spec.configServer.proxyProtocolFrom", &spec.config_server.proxy_protocol_from);
     let proxies = nets("spec.dashboard.trustedProxies", &spec.dashboard.trusted_proxies);
     let connections_from = nets("spec.dashboard.connectionsFrom", &spec.dashboard.connections_from);
-    for net in balancers.iter().filter(|net| net.prefix_len() == 0) {
+    for net in balancers.iter().filter(|net| network::is_everybody(net)) {
         wrong.push(format!(
-            "spec.configServer.proxyProtocolFrom {net} is every address, so every machine could name any client; name the \
-             load balancer's own address"
+            "spec.configServer.proxyProtocolFrom {net} covers every address, so every machine could pass itself off as \
+             any client; name the load balancer's own address"
         ));
     }
-    for net in proxies.iter().filter(|net| net.prefix_len() == 0) {
+    for net in proxies.iter().filter(|net| network::is_everybody(net)) {
         wrong.push(format!(
-            "spec.dashboard.trustedProxies {net} is every address, so everybody could be anybody; name the proxy's own address"
+            "spec.dashboard.trustedProxies {net} covers every address, so everybody could pass themselves off as anybody; \
+             name the proxy's own address"
         ));
     }
     for (i, host) in spec.dashboard.hosts.iter().enumerate() {
-        let fits = |c: char| c.is_ascii_alphanumeric() || ['.', '-', ':'].contains(&c);
-        if host.is_empty() || !host.chars().all(fits) {
+        if !network::is_host(host) {
             wrong.push(format!(
-                "spec.dashboard.hosts[{i}] {host:?} is no name of a host; write one such as mco.example.com"
+                "spec.dashboard.hosts[{i}] {host:?} is not a host name; write one such as mco.example.com"
             ));
         }
     }
     for (i, pool) in spec.pools.iter().enumerate() {
         let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if pool.is_empty() || !pool.chars().all(fits) || pool.starts_with('-') || pool.ends_with('-') {
-            wrong.push(format!("spec.pools[{i}] {pool:?} is no name of a pool; use a-z, 0-9 and -"));
+            wrong.push(format!("spec.pools[{i}] {pool:?} is not the name of a pool; use a-z, 0-9 and -"));
         }
     }
     if let Some(ip) = spec.cluster_dns_ip.as_ref().filter(|ip| ip.parse::<IpAddr>().is_err()) {
-        wrong.push(format!("spec.clusterDNSIP {ip:?} is no IP address"));
+        wrong.push(format!("spec.clusterDNSIP {ip:?} is not an IP address"));
     }
     let both = Settings {
         cluster_dns_ip: spec.cluster_dns_ip.clone(),
@@ -156,7 +160,7 @@ pub fn read(object: &MachineConfigOperator) -> Result<Wanted, Vec<String>> {
     }
     let no_certificate = |ca: &Vec<u8>| api::pem::certificates(&String::from_utf8_lossy(ca)).next().is_none();
     if both.api_server_ca.as_ref().is_some_and(no_certificate) {
-        wrong.push("spec.apiServer.caData holds no certificate in PEM".to_owned());
+        wrong.push("spec.apiServer.caData contains no PEM certificate".to_owned());
     }
     if !wrong.is_empty() {
         return Err(wrong);
@@ -191,7 +195,7 @@ pub fn read(object: &MachineConfigOperator) -> Result<Wanted, Vec<String>> {
             kubeconfig: spec.agents.kubeconfig.clone(),
         }),
     };
-    Ok(Wanted {
+    Ok(CheckedSettings {
         image: spec.image.clone(),
         follows_payload: spec.image_from == ImageFrom::ReleasePayload,
         agents,
@@ -205,8 +209,8 @@ pub fn read(object: &MachineConfigOperator) -> Result<Wanted, Vec<String>> {
             proxies,
             connections_from,
         }),
-        said,
-        found,
+        given: said,
+        detected: found,
     })
 }
 
@@ -252,7 +256,7 @@ mod tests {
         let mut settings = object(spec);
         let wanted = read(&settings).unwrap();
         assert_eq!(
-            (wanted.said.api_server_url.as_deref(), wanted.found.api_server_url),
+            (wanted.given.api_server_url.as_deref(), wanted.detected.api_server_url),
             (Some("https://a:6443"), None)
         );
         assert_eq!(wanted.agents.map(|a| a.image).as_deref(), Some("mco:1"));
@@ -263,17 +267,17 @@ mod tests {
         settings.metadata.annotations = Some([(note, record.text().unwrap())].into());
         let wanted = read(&settings).unwrap();
         assert_eq!(
-            (wanted.found.api_server_url.as_deref(), wanted.said.api_server_url),
+            (wanted.detected.api_server_url.as_deref(), wanted.given.api_server_url),
             (Some("https://a:6443"), None)
         );
-        assert_eq!(wanted.said.cluster_dns_ip.as_deref(), Some("10.0.0.10"));
+        assert_eq!(wanted.given.cluster_dns_ip.as_deref(), Some("10.0.0.10"));
     }
 
     #[test]
     fn the_payloads_image_is_that_of_all_parts_where_the_settings_say_so() {
-        let found = release::Found {
+        let found = release::PayloadSources {
             images: Some("{\"machineConfigOperator\": \"r/mco@sha256:1\"}".to_owned()),
-            ..release::Found::default()
+            ..release::PayloadSources::default()
         };
         let of = |spec: &str| {
             let wanted = read(&object(&format!("spec: {{{spec}}}"))).unwrap().with_payload(&found).unwrap();
@@ -293,8 +297,8 @@ mod tests {
         assert_eq!(of(follows), both("r/mco@sha256:1", "r/mco@sha256:1"));
         assert_eq!(of(&format!("{follows}, agents: {{runAs: HostServices}}")), both("r/mco@sha256:1", ""));
         let none = read(&object(&format!("spec: {{{follows}}}"))).unwrap();
-        let why = none.with_payload(&release::Found::default()).unwrap_err();
-        assert!(why.contains("machine-config-operator-images is not there"), "{why}");
+        let why = none.with_payload(&release::PayloadSources::default()).unwrap_err();
+        assert!(why.contains("machine-config-operator-images does not exist"), "{why}");
     }
 
     /// During an upgrade the new operator reads what stands in the cluster, and after a way back the old one does.
@@ -316,9 +320,9 @@ mod tests {
             (true, false),
             "what it has no word for is the default"
         );
-        assert_eq!(wanted.said.api_server_url.as_deref(), Some("https://api.example.com:6443"));
-        assert!(wanted.said.api_server_ca.is_some_and(|ca| ca.starts_with(b"-----BEGIN CERTIFICATE-----")));
-        assert_eq!(wanted.found.cluster_dns_ip.as_deref(), Some("10.96.0.10"));
+        assert_eq!(wanted.given.api_server_url.as_deref(), Some("https://api.example.com:6443"));
+        assert!(wanted.given.api_server_ca.is_some_and(|ca| ca.starts_with(b"-----BEGIN CERTIFICATE-----")));
+        assert_eq!(wanted.detected.cluster_dns_ip.as_deref(), Some("10.96.0.10"));
         let status = before.status.clone().unwrap();
         assert_eq!(status.versions[0].version, "v0.1.0");
         // Nothing that stood there is lost when the object is written as this version knows it.

@@ -16,7 +16,7 @@
 //! What it is not: conversion, which is the API server's.
 
 use crate::objects::{marked, resource};
-use client::{Backoff, CallError, call};
+use client::{Backoff, CallError, call, if_found};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, PartialObjectMeta};
@@ -253,11 +253,8 @@ async fn rewrite(
     };
     let (params, nothing) = (PatchParams::default(), Patch::Merge(json!({})));
     let what = format!("rewrite {} {name} in {}", stale.resource.kind, stale.resource.version);
-    match retried(&what, || api.patch_metadata(&name, &params, &nothing)).await {
-        // It went meanwhile.
-        Err(error) if error.is_not_found() => Ok(()),
-        done => done.map(drop),
-    }
+    // It may have been deleted meanwhile.
+    if_found(retried(&what, || api.patch_metadata(&name, &params, &nothing)).await).map(drop)
 }
 
 #[cfg(test)]

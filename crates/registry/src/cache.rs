@@ -15,14 +15,14 @@ const MOST: usize = 128;
 type Key = (Digest, String);
 
 #[derive(Default)]
-struct Kept {
+struct CacheEntries {
     facts: HashMap<Key, Arc<ImageFacts>>,
     order: VecDeque<Key>,
 }
 
 /// The facts of images that were looked into. Clones share them.
 #[derive(Clone, Default)]
-pub struct Cache(Arc<Mutex<Kept>>);
+pub struct Cache(Arc<Mutex<CacheEntries>>);
 
 impl std::fmt::Debug for Cache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -32,19 +32,19 @@ impl std::fmt::Debug for Cache {
 
 impl Cache {
     pub(crate) fn get(&self, digest: &Digest, architecture: &str) -> Option<Arc<ImageFacts>> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.facts.get(&(digest.clone(), architecture.to_owned())).cloned()
+        let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.facts.get(&(digest.clone(), architecture.to_owned())).cloned()
     }
 
     pub(crate) fn put(&self, digest: Digest, architecture: String, facts: Arc<ImageFacts>) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (digest, architecture);
-        if kept.facts.insert(key.clone(), facts).is_none() {
-            kept.order.push_back(key);
+        if entries.facts.insert(key.clone(), facts).is_none() {
+            entries.order.push_back(key);
         }
-        while kept.order.len() > MOST {
-            if let Some(oldest) = kept.order.pop_front() {
-                kept.facts.remove(&oldest);
+        while entries.order.len() > MOST {
+            if let Some(oldest) = entries.order.pop_front() {
+                entries.facts.remove(&oldest);
             }
         }
     }

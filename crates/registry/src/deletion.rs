@@ -8,7 +8,7 @@ use crate::documents::ACCEPTED;
 use crate::error::{RegistryError, Why};
 use crate::inspect::{Registry, failed};
 use crate::reference::{Digest, Reference};
-use crate::routes::Place;
+use crate::routes::Endpoint;
 use crate::transport::body;
 use http::Method;
 use http::header::LINK;
@@ -29,7 +29,7 @@ impl Registry {
     /// right to push (401, 403).
     pub async fn delete(&self, image: &Reference) -> Result<bool, RegistryError> {
         let Some(digest) = image.digest() else {
-            let why = Why::Unreadable("what is deleted is named by its digest".to_owned());
+            let why = Why::Unreadable("an image is deleted by its digest only".to_owned());
             return Err(failed(image, image.server(), why));
         };
         let path = format!("manifests/{digest}");
@@ -73,7 +73,7 @@ impl Registry {
         let path = format!("manifests/{}", image.wanted());
         let mut tries = self.tries_at_source(image)?;
         loop {
-            let read = async |place: &Place| {
+            let read = async |place: &Endpoint| {
                 let answer = self.get(place, &path, ACCEPTED).await?;
                 body(answer, &self.settings.limits).await
             };
@@ -94,7 +94,7 @@ impl Registry {
         for number in 0..PAGES {
             let mut tries = self.tries_at_source(image)?;
             let (tags, next) = loop {
-                let page = async |place: &Place| {
+                let page = async |place: &Endpoint| {
                     let answer = self.get(place, &path, "application/json").await?;
                     let link = answer.headers().get(LINK).map(|v| v.to_str().unwrap_or_default().to_owned());
                     let next = link.as_deref().map_or(Ok(None), next_page)?;
@@ -115,7 +115,7 @@ impl Registry {
                 Some(next) => path = next,
             }
         }
-        let why = format!("its list of tags goes on after {} tags", all.len());
+        let why = format!("its list of tags has more than {} entries", all.len());
         Err(failed(image, image.server(), Why::Unreadable(why)))
     }
 }
@@ -165,7 +165,7 @@ fn next_page(link: &str) -> Result<Option<String>, Why> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_registry::{FakeRegistry, Says, settings};
+    use crate::fake_registry::{CannedAnswer, FakeRegistry, settings};
     use crate::{Registry, RegistryError};
 
     fn image(server: &str, rest: &str) -> Reference {
@@ -178,11 +178,11 @@ mod tests {
 
     #[tokio::test]
     async fn an_image_is_deleted_by_its_digest_with_the_login_that_is_asked_for() {
-        let tokens = FakeRegistry::start(|_| Says::ok("{\"token\": \"t\"}")).await;
+        let tokens = FakeRegistry::start(|_| CannedAnswer::ok("{\"token\": \"t\"}")).await;
         let realm = format!("Bearer realm=\"http://{}/token\",service=\"reg\"", tokens.server);
         let registry = FakeRegistry::start(move |asked| match asked.authorization() {
-            "Bearer t" => Says::status(202),
-            _ => Says::status(401).with("WWW-Authenticate", &realm),
+            "Bearer t" => CannedAnswer::status(202),
+            _ => CannedAnswer::status(401).with("WWW-Authenticate", &realm),
         })
         .await;
         let at = by_digest(&registry.server);
@@ -212,7 +212,7 @@ mod tests {
             (503, None, true),
         ] {
             let registry = FakeRegistry::start(move |_| {
-                Says::status(status).with("Location", "http://127.0.0.1:1/elsewhere")
+                CannedAnswer::status(status).with("Location", "http://127.0.0.1:1/elsewhere")
             })
             .await;
             let done = Registry::new(settings()).delete(&by_digest(&registry.server)).await;
@@ -225,17 +225,19 @@ mod tests {
     #[tokio::test]
     async fn tags_are_listed_page_by_page_in_the_same_repository() {
         let registry = FakeRegistry::start(|asked| match asked.line.as_str() {
-            "GET /v2/lab/os/tags/list" => Says::ok("{\"name\": \"lab/os\", \"tags\": [\"a\", \"b/../c\"]}")
-                .with("Link", "</v2/other/tags/list?last=a&n=1>; rel=\"next\""),
-            "GET /v2/lab/os/tags/list?last=a&n=1" => Says::ok("{\"tags\": [\"d\"]}"),
-            _ => Says::status(404),
+            "GET /v2/lab/os/tags/list" => {
+                CannedAnswer::ok("{\"name\": \"lab/os\", \"tags\": [\"a\", \"b/../c\"]}")
+                    .with("Link", "</v2/other/tags/list?last=a&n=1>; rel=\"next\"")
+            }
+            "GET /v2/lab/os/tags/list?last=a&n=1" => CannedAnswer::ok("{\"tags\": [\"d\"]}"),
+            _ => CannedAnswer::status(404),
         })
         .await;
         let at = image(&registry.server, "");
         assert_eq!(Registry::new(settings()).tags(&at).await.unwrap(), ["a", "d"]);
-        let none = FakeRegistry::start(|_| Says::ok("{\"tags\": null}")).await;
+        let none = FakeRegistry::start(|_| CannedAnswer::ok("{\"tags\": null}")).await;
         assert_eq!(Registry::new(settings()).tags(&image(&none.server, "")).await.unwrap(), [""; 0]);
-        let gone = FakeRegistry::start(|_| Says::status(404)).await;
+        let gone = FakeRegistry::start(|_| CannedAnswer::status(404)).await;
         assert_eq!(Registry::new(settings()).tags(&image(&gone.server, "")).await.unwrap(), [""; 0]);
         for (link, want) in [
             ("<https://q.io/v2/a/tags/list?n=1>; rel=next", Some(Some("tags/list?n=1"))),
@@ -270,22 +272,23 @@ mod tests {
         // More pages than are read, more tags than are read, the same page for ever, and a page that is missing.
         let asked_page = |line: &str| line.rsplit_once("last=").map_or(0, |(_, at)| at.parse().unwrap_or(0));
         let link = |page: usize| format!("</v2/lab/os/tags/list?last={page}>; rel=\"next\"");
-        let pages = move |asked: &crate::fake_registry::Asked| {
-            Says::ok("{\"tags\": [\"a\"]}").with("Link", &link(asked_page(&asked.line) + 1))
+        let pages = move |asked: &crate::fake_registry::ReceivedRequest| {
+            CannedAnswer::ok("{\"tags\": [\"a\"]}").with("Link", &link(asked_page(&asked.line) + 1))
         };
         let many: Vec<String> = (0..20_000).map(|i| format!("t{i}")).collect();
         let many = serde_json::json!({ "tags": many }).to_string();
-        let tags = move |asked: &crate::fake_registry::Asked| {
-            Says::ok(many.clone()).with("Link", &link(asked_page(&asked.line) + 1))
+        let tags = move |asked: &crate::fake_registry::ReceivedRequest| {
+            CannedAnswer::ok(many.clone()).with("Link", &link(asked_page(&asked.line) + 1))
         };
-        let same =
-            move |_: &crate::fake_registry::Asked| Says::ok("{\"tags\": [\"a\"]}").with("Link", &link(1));
-        let missing = move |asked: &crate::fake_registry::Asked| match asked_page(&asked.line) {
-            0 => Says::ok("{\"tags\": [\"a\"]}").with("Link", &link(1)),
-            _ => Says::status(404),
+        let same = move |_: &crate::fake_registry::ReceivedRequest| {
+            CannedAnswer::ok("{\"tags\": [\"a\"]}").with("Link", &link(1))
         };
-        let unreadable = |_: &crate::fake_registry::Asked| {
-            Says::ok("{\"tags\": [\"a\"]}").with("Link", "more; rel=\"next\"")
+        let missing = move |asked: &crate::fake_registry::ReceivedRequest| match asked_page(&asked.line) {
+            0 => CannedAnswer::ok("{\"tags\": [\"a\"]}").with("Link", &link(1)),
+            _ => CannedAnswer::status(404),
+        };
+        let unreadable = |_: &crate::fake_registry::ReceivedRequest| {
+            CannedAnswer::ok("{\"tags\": [\"a\"]}").with("Link", "more; rel=\"next\"")
         };
         let all = [
             FakeRegistry::start(pages).await,

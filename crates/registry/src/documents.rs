@@ -68,7 +68,7 @@ struct Platform {
 
 fn digest(text: &str) -> Result<Digest, String> {
     Digest::parse(text)
-        .ok_or_else(|| format!("it names the digest {:?}, which is none", api::text::cut(text, 100)))
+        .ok_or_else(|| format!("it names the digest {:?}, which is not a digest", api::text::cut(text, 100)))
 }
 
 impl RawPart {
@@ -82,8 +82,10 @@ impl Document {
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, String> {
         let raw: Raw = serde_json::from_slice(bytes).map_err(|e| client::chain(&e))?;
         if raw.schema_version == Some(1) {
-            return Err("a manifest of Docker's schema 1, which nothing pulls any more; push the image anew"
-                .to_owned());
+            return Err(
+                "a manifest of Docker's schema 1, which is not supported any more; push the image again"
+                    .to_owned(),
+            );
         }
         match raw {
             Raw { config: None, layers: None, manifests: Some(listed), .. } => {
@@ -152,7 +154,7 @@ mod tests {
             (json!({"config": part, "layers": [], "manifests": []}), "neither"),
             (json!({}), "neither"),
             (json!({"schemaVersion": 1}), "schema 1"),
-            (json!({"config": part, "layers": [{"digest": "sha256:x", "size": 1}]}), "is none"),
+            (json!({"config": part, "layers": [{"digest": "sha256:x", "size": 1}]}), "is not a digest"),
             (json!({"config": part, "layers": [{"digest": sha('a'), "size": -1}]}), "cannot be read"),
             (json!([]), "cannot be read"),
         ] {

@@ -44,7 +44,7 @@ pub enum Why {
     #[error("its answer was cut off: {0}")]
     Cut(String),
     /// What it sent is not what was asked for.
-    #[error("what it sends is not what it should be: {0}")]
+    #[error("its answer is not what it should be: {0}")]
     Lies(String),
     /// More than is read.
     #[error("its answer is longer than {most} bytes")]

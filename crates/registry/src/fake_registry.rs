@@ -14,14 +14,14 @@ use tokio_rustls::TlsAcceptor;
 
 /// A request.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     /// Method, path and query.
     pub(crate) line: String,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: String,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub(crate) fn authorization(&self) -> &str {
         self.headers.get("authorization").map_or("", String::as_str)
     }
@@ -29,7 +29,7 @@ impl Asked {
 
 /// An answer.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Says {
+pub(crate) struct CannedAnswer {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
@@ -41,7 +41,7 @@ pub(crate) struct Says {
     pub(crate) endless: bool,
 }
 
-impl Says {
+impl CannedAnswer {
     pub(crate) fn ok(body: impl Into<Vec<u8>>) -> Self {
         Self { status: 200, body: body.into(), ..Self::default() }
     }
@@ -60,17 +60,19 @@ impl Says {
 pub(crate) struct FakeRegistry {
     /// `127.0.0.1:PORT`.
     pub(crate) server: String,
-    pub(crate) asked: Arc<Mutex<Vec<Asked>>>,
+    pub(crate) asked: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl FakeRegistry {
-    pub(crate) async fn start(says: impl Fn(&Asked) -> Says + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(
+        says: impl Fn(&ReceivedRequest) -> CannedAnswer + Send + Sync + 'static,
+    ) -> Self {
         Self::serve(None, says).await
     }
 
     pub(crate) async fn serve(
         tls: Option<TlsAcceptor>,
-        says: impl Fn(&Asked) -> Says + Send + Sync + 'static,
+        says: impl Fn(&ReceivedRequest) -> CannedAnswer + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = listener.local_addr().unwrap().to_string();
@@ -103,8 +105,8 @@ impl FakeRegistry {
 /// Answers one request. Who speaks TLS to a fake without it is cut off.
 async fn answer(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    log: &Mutex<Vec<Asked>>,
-    says: &(impl Fn(&Asked) -> Says + ?Sized),
+    log: &Mutex<Vec<ReceivedRequest>>,
+    says: &(impl Fn(&ReceivedRequest) -> CannedAnswer + ?Sized),
 ) {
     let mut read = vec![];
     let head = loop {
@@ -132,7 +134,7 @@ async fn answer(
         let count = stream.read(&mut piece).await.unwrap();
         body.extend_from_slice(&piece[..count]);
     }
-    let asked = Asked { line, headers, body: String::from_utf8_lossy(&body).into_owned() };
+    let asked = ReceivedRequest { line, headers, body: String::from_utf8_lossy(&body).into_owned() };
     log.lock().unwrap().push(asked.clone());
     let says = says(&asked);
     if says.never {
@@ -188,12 +190,12 @@ impl Images {
     }
 
     /// What a registry says that holds these.
-    pub(crate) fn says(&self, asked: &Asked) -> Says {
+    pub(crate) fn says(&self, asked: &ReceivedRequest) -> CannedAnswer {
         let path = asked.line.strip_prefix("GET /v2/lab/os/");
         let bytes = path.and_then(|path| self.0.get(path));
         bytes.map_or_else(
-            || Says::status(404),
-            |b| Says::ok(b.clone()).with("Docker-Content-Digest", Digest::of(b).as_str()),
+            || CannedAnswer::status(404),
+            |b| CannedAnswer::ok(b.clone()).with("Docker-Content-Digest", Digest::of(b).as_str()),
         )
     }
 }

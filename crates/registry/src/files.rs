@@ -9,7 +9,7 @@ use crate::documents::Part;
 use crate::error::{RegistryError, Why};
 use crate::inspect::{Registry, failed};
 use crate::reference::{Digest, Reference};
-use crate::routes::Place;
+use crate::routes::Endpoint;
 use crate::transport::next;
 use flate2::read::MultiGzDecoder;
 use sha2::Digest as _;
@@ -85,7 +85,7 @@ impl Registry {
         Err(none())
     }
 
-    async fn in_layer(&self, place: &Place, layer: &Part, path: &str) -> Result<InLayer, Why> {
+    async fn in_layer(&self, place: &Endpoint, layer: &Part, path: &str) -> Result<InLayer, Why> {
         let limits = &self.settings.limits;
         if layer.media_type.ends_with("zstd") {
             return Err(Why::Unreadable("a layer is packed with zstd".to_owned()));

@@ -9,7 +9,7 @@ use crate::documents::{ACCEPTED, Document, ImageConfig, Listed, Part};
 use crate::error::{RegistryError, Why};
 use crate::facts::{ImageFacts, LayerFacts};
 use crate::reference::{Digest, Reference};
-use crate::routes::Place;
+use crate::routes::Endpoint;
 use crate::transport::{Settings, Transport, body};
 use http::header::HeaderValue;
 use std::collections::{HashMap, HashSet};
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Registry {
 }
 
 /// What a reference leads to.
-pub(crate) struct Found {
+pub(crate) struct ResolvedImage {
     pub(crate) digest: Digest,
     pub(crate) document: Document,
 }
@@ -70,13 +70,13 @@ impl Registry {
         architecture: Option<&str>,
     ) -> Result<Arc<ImageFacts>, RegistryError> {
         let after = self.settings.limits.whole;
-        let look = Box::pin(self.look(image, architecture));
+        let look = Box::pin(self.inspect_image(image, architecture));
         tokio::time::timeout(after, look)
             .await
             .unwrap_or_else(|_| Err(failed(image, image.server(), Why::Silent { after })))
     }
 
-    async fn look(
+    async fn inspect_image(
         &self,
         image: &Reference,
         architecture: Option<&str>,
@@ -132,7 +132,7 @@ impl Registry {
     pub(crate) async fn image(
         &self,
         image: &Reference,
-        found: Found,
+        found: ResolvedImage,
         architecture: Option<&str>,
     ) -> Result<Image, RegistryError> {
         let listed = match found.document {
@@ -159,13 +159,13 @@ impl Registry {
             Document::Index(_) => Err(failed(
                 image,
                 image.server(),
-                Why::Unreadable("an index of images in an index of images".to_owned()),
+                Why::Unreadable("an image index within an image index".to_owned()),
             )),
         }
     }
 
     /// The index or the manifest that a reference names.
-    pub(crate) async fn document(&self, image: &Reference) -> Result<Found, RegistryError> {
+    pub(crate) async fn document(&self, image: &Reference) -> Result<ResolvedImage, RegistryError> {
         let mut tries = self.tries(image)?;
         loop {
             match self.document_at(&tries.place()?).await {
@@ -175,7 +175,7 @@ impl Registry {
         }
     }
 
-    async fn document_at(&self, place: &Place) -> Result<Found, Why> {
+    async fn document_at(&self, place: &Endpoint) -> Result<ResolvedImage, Why> {
         let path = format!("manifests/{}", place.image.wanted());
         let answer = self.get(place, &path, ACCEPTED).await?;
         let said = answer.headers().get(SENT_DIGEST).and_then(|v| v.to_str().ok()).and_then(Digest::parse);
@@ -187,7 +187,7 @@ impl Registry {
             return Err(Why::Lies(format!("the manifest has the digest {digest}, not {wanted}")));
         }
         let document = Document::read(&bytes).map_err(Why::Unreadable)?;
-        Ok(Found { digest, document })
+        Ok(ResolvedImage { digest, document })
     }
 
     /// A small part of an image: its config.
@@ -201,7 +201,7 @@ impl Registry {
         }
     }
 
-    async fn blob_at(&self, place: &Place, part: &Part) -> Result<Vec<u8>, Why> {
+    async fn blob_at(&self, place: &Endpoint, part: &Part) -> Result<Vec<u8>, Why> {
         let limits = &self.settings.limits;
         if part.size > limits.document as u64 {
             return Err(Why::TooLarge { most: limits.document });

@@ -44,7 +44,7 @@ impl fmt::Display for Digest {
 
 /// Why a text is no reference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} names no image in a registry: {why}")]
+#[error("{text:?} is not the name of an image in a registry: {why}")]
 pub struct ReferenceError {
     /// What was read.
     pub text: String,
@@ -77,16 +77,19 @@ impl Reference {
         let (rest, digest) = match rest.split_once('@') {
             Some((rest, digest)) => {
                 let digest = Digest::parse(digest);
-                (rest, Some(digest.ok_or_else(|| bad("after @ stands no sha256 digest"))?))
+                (rest, Some(digest.ok_or_else(|| bad("what follows @ is not a sha256 digest"))?))
             }
             None => (rest, None),
         };
-        let (host, path) = rest.split_once('/').ok_or_else(|| bad("it has no registry before a /"))?;
+        let (host, path) =
+            rest.split_once('/').ok_or_else(|| bad("there is no registry before the first /"))?;
         if !(host.contains(['.', ':']) || host == "localhost") {
-            return Err(bad("it begins with no registry; write HOST/NAME, for example quay.io/team/os:1"));
+            return Err(bad(
+                "it does not begin with a registry; write HOST/NAME, for example quay.io/team/os:1",
+            ));
         }
         if !is_host(host) {
-            return Err(bad("its registry is no HOST or HOST:PORT"));
+            return Err(bad("its registry is not HOST or HOST:PORT"));
         }
         let (repository, tag) = match path.rsplit_once(':') {
             Some((repository, tag)) => (repository, Some(tag)),
@@ -94,11 +97,11 @@ impl Reference {
         };
         if repository.len() > LONGEST_NAME || !repository.split('/').all(is_component) {
             return Err(bad(
-                "its repository has a part that is empty or has other characters than a-z, 0-9, . _ -",
+                "a part of its repository is empty, or has characters other than a-z, 0-9, . _ -",
             ));
         }
         if !tag.is_none_or(is_tag) {
-            return Err(bad("its tag has other characters than letters, digits, . _ -"));
+            return Err(bad("its tag has characters other than letters, digits, . _ -"));
         }
         Ok(Self {
             host: host.to_owned(),

@@ -6,7 +6,7 @@ use crate::challenge::Challenge;
 use crate::credentials::Login;
 use crate::error::Why;
 use crate::inspect::Registry;
-use crate::routes::Place;
+use crate::routes::Endpoint;
 use crate::transport::{Ask, body, encoded, refused};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,7 +18,12 @@ use std::sync::PoisonError;
 
 impl Registry {
     /// One GET at a place, logged in as it demands. Only an answer with success is returned.
-    pub(crate) async fn get(&self, place: &Place, path: &str, accept: &str) -> Result<Response<Body>, Why> {
+    pub(crate) async fn get(
+        &self,
+        place: &Endpoint,
+        path: &str,
+        accept: &str,
+    ) -> Result<Response<Body>, Why> {
         self.ask(Method::GET, place, path, accept).await
     }
 
@@ -26,7 +31,7 @@ impl Registry {
     pub(crate) async fn ask(
         &self,
         method: Method,
-        place: &Place,
+        place: &Endpoint,
         path: &str,
         accept: &str,
     ) -> Result<Response<Body>, Why> {
@@ -75,7 +80,7 @@ impl Registry {
             let authorization = authorization.clone();
             async move {
                 let url = format!("{scheme}://{rest}");
-                let url: Uri = url.parse().map_err(|_| Why::Unreadable(format!("{url} is no URL")))?;
+                let url: Uri = url.parse().map_err(|_| Why::Unreadable(format!("{url} is not a URL")))?;
                 let ask = Ask { method: method.clone(), url, accept, authorization, form: None, insecure };
                 Ok((scheme, self.transport.send(&self.settings, &ask).await?))
             }
@@ -101,7 +106,7 @@ impl Registry {
     async fn login(
         &self,
         method: &Method,
-        place: &Place,
+        place: &Endpoint,
         scheme: &str,
         challenge: Challenge,
         insecure: bool,
@@ -121,9 +126,9 @@ impl Registry {
                 } else {
                     scope
                 };
-                let url: Uri = realm
-                    .parse()
-                    .map_err(|_| Why::Lies("it names a token server that is no URL".to_owned()))?;
+                let url: Uri = realm.parse().map_err(|_| {
+                    Why::Lies("the address of the token server that it names is not a URL".to_owned())
+                })?;
                 if url.scheme_str() != Some("https") && scheme == "https" {
                     return Err(Why::Lies("it sends logins to a token server without TLS".to_owned()));
                 }
@@ -151,9 +156,9 @@ impl Registry {
                     Some(_) => url,
                     None => {
                         let with = if url.query().is_some() { '&' } else { '?' };
-                        format!("{realm}{with}{query}")
-                            .parse()
-                            .map_err(|_| Why::Lies("it names a token server that is no URL".to_owned()))?
+                        format!("{realm}{with}{query}").parse().map_err(|_| {
+                            Why::Lies("the address of the token server that it names is not a URL".to_owned())
+                        })?
                     }
                 };
                 let ask = Ask {
@@ -181,8 +186,13 @@ impl Registry {
 }
 
 fn secret(text: &str) -> Result<HeaderValue, Why> {
-    let mut value =
-        HeaderValue::from_str(text).map_err(|_| Why::Unreadable("a token with odd characters".to_owned()))?;
+    let mut value = HeaderValue::from_str(text).map_err(|_| {
+        Why::Unreadable(
+            "a token with characters that a header cannot \
+            have"
+                .to_owned(),
+        )
+    })?;
     value.set_sensitive(true);
     Ok(value)
 }

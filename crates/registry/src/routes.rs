@@ -13,13 +13,13 @@ pub enum RoutesError {
     #[error("is not of the form of registries.conf: {0}")]
     Form(String),
     /// A location that is none.
-    #[error("names the location {0:?}, which is no HOST/NAME")]
+    #[error("names the location {0:?}, which is not of the form HOST/NAME")]
     Location(String),
 }
 
 /// A place to ask for an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Endpoint {
     /// The image as that place calls it.
     pub(crate) image: Reference,
     /// Without TLS, or with a certificate that nobody vouches for.
@@ -115,12 +115,12 @@ impl Routes {
     ///
     /// # Errors
     /// The scope that is blocked.
-    pub(crate) fn source(&self, image: &Reference) -> Result<Place, String> {
+    pub(crate) fn source(&self, image: &Reference) -> Result<Endpoint, String> {
         let name = image.name();
         let covering = self.entries.iter().filter_map(|e| Some((e.covers(&name)?, e)));
         match covering.max_by_key(|(length, _)| *length) {
             Some((_, entry)) if entry.blocked => Err(entry.scope().to_owned()),
-            found => Ok(Place { image: image.clone(), insecure: found.is_some_and(|(_, e)| e.insecure) }),
+            found => Ok(Endpoint { image: image.clone(), insecure: found.is_some_and(|(_, e)| e.insecure) }),
         }
     }
 
@@ -128,11 +128,11 @@ impl Routes {
     ///
     /// # Errors
     /// The scope that is blocked.
-    pub(crate) fn places(&self, image: &Reference) -> Result<Vec<Place>, String> {
+    pub(crate) fn places(&self, image: &Reference) -> Result<Vec<Endpoint>, String> {
         let name = image.name();
         let covering = self.entries.iter().filter_map(|e| Some((e.covers(&name)?, e)));
         let Some((length, entry)) = covering.max_by_key(|(length, _)| *length) else {
-            return Ok(vec![Place { image: image.clone(), insecure: false }]);
+            return Ok(vec![Endpoint { image: image.clone(), insecure: false }]);
         };
         let rest = name.get(length..).unwrap_or_default();
         let by_digest = image.digest().is_some();
@@ -145,7 +145,8 @@ impl Routes {
         let own = if entry.location.is_empty() { name.clone() } else { format!("{}{rest}", entry.location) };
         let all = mirrors.into_iter().chain((!entry.blocked).then_some((own, entry.insecure)));
         // A name that a location cannot have leaves the others.
-        let place = |(name, insecure): (String, bool)| Some(Place { image: image.named(&name)?, insecure });
+        let place =
+            |(name, insecure): (String, bool)| Some(Endpoint { image: image.named(&name)?, insecure });
         Ok(all.filter_map(place).collect())
     }
 }

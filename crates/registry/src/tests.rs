@@ -1,6 +1,6 @@
 //! Looking into images, against fake registries.
 
-use crate::fake_registry::{Asked, FakeRegistry, Images, Says, settings};
+use crate::fake_registry::{CannedAnswer, Images, ReceivedRequest, FakeRegistry, settings};
 use crate::transport::{Limits, Proxies, Settings};
 use crate::{Digest, ImageFacts, Reference, Registry, RegistryError, Why};
 use base64::Engine as _;
@@ -92,8 +92,8 @@ async fn a_token_is_fetched_as_the_registry_demands_and_the_password_stays_at_th
     let (images, _) = images();
     let tokens = FakeRegistry::start(|asked| match asked.authorization() {
         // echo -n me:pass | base64
-        "Basic bWU6cGFzcw==" => Says::ok("{\"token\": \"t0\"}"),
-        _ => Says::status(401),
+        "Basic bWU6cGFzcw==" => CannedAnswer::ok("{\"token\": \"t0\"}"),
+        _ => CannedAnswer::status(401),
     })
     .await;
     let realm = format!(
@@ -102,7 +102,7 @@ async fn a_token_is_fetched_as_the_registry_demands_and_the_password_stays_at_th
     );
     let registry = FakeRegistry::start(move |asked| match asked.authorization() {
         "Bearer t0" => images.says(asked),
-        _ => Says::status(401).with("WWW-Authenticate", &realm),
+        _ => CannedAnswer::status(401).with("WWW-Authenticate", &realm),
     })
     .await;
     let at = image(&registry.server, "");
@@ -120,12 +120,14 @@ async fn a_token_is_fetched_as_the_registry_demands_and_the_password_stays_at_th
 #[tokio::test]
 async fn an_identity_token_is_exchanged_and_a_password_is_sent_where_it_is_demanded() {
     let (images, _) = images();
-    let tokens = FakeRegistry::start(|_| Says::ok("{\"access_token\": \"t1\"}")).await;
+    let tokens = FakeRegistry::start(|_| CannedAnswer::ok("{\"access_token\": \"t1\"}")).await;
     let realm = format!("Bearer realm=\"http://{}/t\"", tokens.server);
     let registry = FakeRegistry::start(move |asked| match asked.authorization() {
         "Bearer t1" | "Basic bWU6cGFzcw==" => images.says(asked),
-        _ if asked.line.contains("basic") => Says::status(401).with("WWW-Authenticate", "Basic realm=\"r\""),
-        _ => Says::status(401).with("WWW-Authenticate", &realm),
+        _ if asked.line.contains("basic") => {
+            CannedAnswer::status(401).with("WWW-Authenticate", "Basic realm=\"r\"")
+        }
+        _ => CannedAnswer::status(401).with("WWW-Authenticate", &realm),
     })
     .await;
     let mut with = settings();
@@ -165,7 +167,7 @@ async fn what_has_another_digest_is_no_answer() {
         }
         let named = Digest::of(b"what the registry says").to_string();
         let registry = FakeRegistry::start(move |asked| match lie {
-            "by tag" => Says {
+            "by tag" => CannedAnswer {
                 headers: vec![("Docker-Content-Digest".to_owned(), named.clone())],
                 ..images.says(asked)
             },
@@ -185,13 +187,13 @@ async fn a_redirect_is_followed_without_the_credentials() {
     let all = images.clone();
     let store = FakeRegistry::start(move |asked| {
         let name = asked.line.trim_start_matches("GET /store/");
-        all.0.get(name).map_or_else(|| Says::status(404), |b| Says::ok(b.clone()))
+        all.0.get(name).map_or_else(|| CannedAnswer::status(404), |b| CannedAnswer::ok(b.clone()))
     })
     .await;
     let to = format!("http://{}/store", store.server);
     let registry = FakeRegistry::start(move |asked| match asked.line.strip_prefix("GET /v2/lab/os/blobs/") {
-        _ if asked.authorization().is_empty() => Says::status(401).with("WWW-Authenticate", "Basic"),
-        Some(digest) => Says::status(307).with("Location", &format!("{to}/blobs/{digest}")),
+        _ if asked.authorization().is_empty() => CannedAnswer::status(401).with("WWW-Authenticate", "Basic"),
+        Some(digest) => CannedAnswer::status(307).with("Location", &format!("{to}/blobs/{digest}")),
         None => images.says(asked),
     })
     .await;
@@ -200,7 +202,7 @@ async fn a_redirect_is_followed_without_the_credentials() {
     assert_eq!(at_store.len(), 1);
     assert_eq!(at_store[0].authorization(), "");
     let circle = FakeRegistry::start(|asked| {
-        Says::status(302).with("Location", asked.line.trim_start_matches("GET "))
+        CannedAnswer::status(302).with("Location", asked.line.trim_start_matches("GET "))
     })
     .await;
     assert!(matches!(why(inspect(settings(), &image(&circle.server, "")).await), Why::Lies(_)));
@@ -213,21 +215,21 @@ async fn what_is_cut_or_overloaded_is_asked_again_and_not_for_ever() {
     let count = Arc::new(AtomicUsize::new(0));
     let (all, n) = (images.clone(), count.clone());
     let registry = FakeRegistry::start(move |asked| match n.fetch_add(1, Ordering::SeqCst) {
-        0 => Says { cut: Some(10), ..all.says(asked) },
-        1 => Says::status(429).with("Retry-After", "3600"),
-        3 => Says::status(503),
+        0 => CannedAnswer { cut: Some(10), ..all.says(asked) },
+        1 => CannedAnswer::status(429).with("Retry-After", "3600"),
+        3 => CannedAnswer::status(503),
         _ => all.says(asked),
     })
     .await;
     inspect(settings(), &image(&registry.server, "")).await.unwrap();
     assert_eq!(count.load(Ordering::SeqCst), 5);
-    let always = FakeRegistry::start(move |asked| Says { cut: Some(10), ..images.says(asked) }).await;
+    let always = FakeRegistry::start(move |asked| CannedAnswer { cut: Some(10), ..images.says(asked) }).await;
     let error = inspect(settings(), &image(&always.server, "")).await.unwrap_err();
     assert!(error.is_temporary() && error.to_string().contains("cut off"), "{error}");
     assert_eq!(always.lines().len(), 3);
-    let words = FakeRegistry::start(|_| Says {
+    let words = FakeRegistry::start(|_| CannedAnswer {
         status: 500,
-        ..Says::ok("{\"errors\": [{\"message\": \"disk full\"}]}")
+        ..CannedAnswer::ok("{\"errors\": [{\"message\": \"disk full\"}]}")
     })
     .await;
     let error = inspect(settings(), &image(&words.server, "")).await.unwrap_err().to_string();
@@ -236,14 +238,14 @@ async fn what_is_cut_or_overloaded_is_asked_again_and_not_for_ever() {
 
 #[tokio::test]
 async fn who_never_answers_or_never_ends_is_given_up() {
-    let silent = FakeRegistry::start(|_| Says { never: true, ..Says::default() }).await;
+    let silent = FakeRegistry::start(|_| CannedAnswer { never: true, ..CannedAnswer::default() }).await;
     let short = |limits: Limits| Settings { limits: Limits { attempts: 1, ..limits }, ..settings() };
     let quick = Limits { request: Duration::from_millis(300), ..settings().limits };
     let why_silent = why(inspect(short(quick), &image(&silent.server, "")).await);
     assert!(matches!(why_silent, Why::Silent { .. }), "{why_silent}");
     let whole = Limits { whole: Duration::from_millis(300), ..settings().limits };
     assert!(matches!(why(inspect(short(whole), &image(&silent.server, "")).await), Why::Silent { .. }));
-    let endless = FakeRegistry::start(|_| Says { endless: true, ..Says::ok("{") }).await;
+    let endless = FakeRegistry::start(|_| CannedAnswer { endless: true, ..CannedAnswer::ok("{") }).await;
     let small = Limits { document: 100_000, ..settings().limits };
     assert_eq!(
         why(inspect(short(small), &image(&endless.server, "")).await),
@@ -254,8 +256,8 @@ async fn who_never_answers_or_never_ends_is_given_up() {
 #[tokio::test]
 async fn mirrors_are_asked_first_and_what_is_blocked_is_not_asked() {
     let (images, digest) = images();
-    let empty = FakeRegistry::start(|_| Says::status(404)).await;
-    let liar = FakeRegistry::start(|_| Says::ok("{}")).await;
+    let empty = FakeRegistry::start(|_| CannedAnswer::status(404)).await;
+    let liar = FakeRegistry::start(|_| CannedAnswer::ok("{}")).await;
     let (first, second) = (images.clone(), images.clone());
     let mirror = FakeRegistry::start(move |asked| first.says(asked)).await;
     let own = FakeRegistry::start(move |asked| second.says(asked)).await;
@@ -358,7 +360,7 @@ async fn a_registrys_own_authority_is_trusted_for_that_registry_only() {
     .with_single_cert(vec![key.cert.der().clone()], key.signing_key.serialize_der().try_into().unwrap())
     .unwrap();
     let (images, _) = images();
-    let says = move |asked: &Asked| images.says(asked);
+    let says = move |asked: &ReceivedRequest| images.says(asked);
     let registry = FakeRegistry::serve(Some(tokio_rustls::TlsAcceptor::from(Arc::new(config))), says).await;
     let at = image(&registry.server, "");
     let strict = || Settings { insecure: false, ..settings() };

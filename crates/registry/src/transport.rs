@@ -228,7 +228,7 @@ impl Transport {
 
     fn client(&self, settings: &Settings, url: &Uri, insecure: bool) -> Result<Client, Why> {
         let (Some(scheme), Some(authority)) = (url.scheme().cloned(), url.authority().cloned()) else {
-            return Err(Why::Lies("it names a URL without a server".to_owned()));
+            return Err(Why::Lies("it redirects to a URL without a host".to_owned()));
         };
         let key = format!("{scheme}://{authority} {insecure}");
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
@@ -264,7 +264,7 @@ impl Transport {
 
 /// Where a redirect leads.
 fn target(from: &Uri, location: Option<&HeaderValue>) -> Result<Uri, Why> {
-    let bad = || Why::Lies("it redirects to no URL".to_owned());
+    let bad = || Why::Lies("it redirects to something that is not a URL".to_owned());
     let text = location.and_then(|l| l.to_str().ok()).ok_or_else(bad)?;
     let whole = match text.strip_prefix('/') {
         Some(rest) if !rest.starts_with('/') => {

@@ -5,7 +5,7 @@
 use crate::error::{RegistryError, Why};
 use crate::inspect::Registry;
 use crate::reference::Reference;
-use crate::routes::Place;
+use crate::routes::Endpoint;
 use crate::transport::Limits;
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ impl Registry {
         Ok(self.tries_at(image, [self.settings.routes.source(image).map_err(blocked)?].into()))
     }
 
-    fn tries_at(&self, image: &Reference, places: VecDeque<Place>) -> Tries {
+    fn tries_at(&self, image: &Reference, places: VecDeque<Endpoint>) -> Tries {
         let limits = self.settings.limits.clone();
         Tries { image: image.to_string(), places, attempt: 0, tried: vec![], limits }
     }
@@ -31,7 +31,7 @@ impl Registry {
 /// The places of an image: each is asked several times where that may help, then the next one.
 pub(crate) struct Tries {
     image: String,
-    places: VecDeque<Place>,
+    places: VecDeque<Endpoint>,
     attempt: u32,
     tried: Vec<(String, Why)>,
     limits: Limits,
@@ -39,7 +39,7 @@ pub(crate) struct Tries {
 
 impl Tries {
     /// The place to ask now; else why there is none.
-    pub(crate) fn place(&mut self) -> Result<Place, RegistryError> {
+    pub(crate) fn place(&mut self) -> Result<Endpoint, RegistryError> {
         let tried = &mut self.tried;
         let none = || RegistryError::Failed { image: self.image.clone(), tried: std::mem::take(tried) };
         self.places.front().cloned().ok_or_else(none)

@@ -16,7 +16,7 @@ pub const SERVED: [Version; 7] =
 
 /// A part of a config that a version cannot express.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Place {
+pub struct UnsupportedPart {
     /// Its JSON path.
     pub path: String,
     /// Why not.
@@ -70,7 +70,7 @@ pub enum Refusal {
         /// The version that was asked for.
         version: Version,
         /// The parts that the version cannot express.
-        places: Vec<Place>,
+        places: Vec<UnsupportedPart>,
     },
     /// The pool exists but has no config to serve yet.
     #[error("pool {pool} has no config to serve yet: {why}; try again")]

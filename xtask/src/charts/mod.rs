@@ -51,7 +51,7 @@ impl Values {
     /// The same plan for a cluster that has these of OpenShift's namespaces.
     fn plan_with(&self, namespaces: &[&'static str]) -> anyhow::Result<Vec<Step>> {
         Ok(plan(&Options {
-            said: Settings {
+            given: Settings {
                 cluster_dns_ip: Some(self.cluster_dns_ip.clone()),
                 api_server_url: Some(self.api_server_url.clone()),
                 api_server_ca: Some(self.api_server_ca.clone().into_bytes()),

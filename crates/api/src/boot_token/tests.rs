@@ -38,7 +38,7 @@ fn a_boot_token_is_judged_by_secret_pool_address_expiry_and_use() {
     let single = Record { single_use: true, ..plain.clone() };
     let used = Record { used: Some(Use { at: at(10), by: HERE }), ..single.clone() };
     let limited = Record { expires: Some(at(20)), ..plain.clone() };
-    let bound = Record { addresses: vec![net("10.0.0.0/24").unwrap()], ..plain.clone() };
+    let bound = Record { addresses: vec![network("10.0.0.0/24").unwrap()], ..plain.clone() };
     let mut other = mk_token(2);
     other.id.clone_from(&token.id);
     let refuse = Verdict::Refuse;
@@ -58,7 +58,7 @@ fn a_boot_token_is_judged_by_secret_pool_address_expiry_and_use() {
         (&used, &token, "worker", THERE, 11, refuse(Why::Used)),
     ];
     for (record, shown, pool, from, minute, want) in rows {
-        assert_eq!(record.judge(shown, pool, from, at(minute)), want, "{record:?} {pool} {from} {minute}");
+        assert_eq!(record.check(shown, pool, from, at(minute)), want, "{record:?} {pool} {from} {minute}");
     }
     assert!(used.is_spent(at(26)) && !used.is_spent(at(25)));
     assert!(limited.is_spent(at(20)) && !plain.is_spent(at(99_999)));
@@ -81,7 +81,7 @@ fn a_record_reads_back_from_its_secret_which_does_not_hold_the_token() {
     let plain = Record::new(&token, "infra");
     let full = Record {
         node: Some("worker-7".to_owned()),
-        addresses: vec![net("10.0.0.0/24").unwrap(), net("fd00::5").unwrap()],
+        addresses: vec![network("10.0.0.0/24").unwrap(), network("fd00::5").unwrap()],
         expires: Some(at(60)),
         single_use: true,
         grace: SignedDuration::from_secs(30),
@@ -130,8 +130,8 @@ fn a_token_of_the_version_before_is_read_and_written_unchanged() {
     assert_eq!(record.expires, Some(time("2030-01-31T12:00:00Z")));
     assert_eq!(record.used, Some(Use { at: time("2026-11-22T12:00:00Z"), by: HERE }));
     let used = time("2026-11-22T12:10:00Z");
-    assert_eq!(record.judge(&token, "worker", HERE, used), Verdict::Accept);
-    assert_eq!(record.judge(&token, "worker", THERE, used), Verdict::Refuse(Why::Used));
+    assert_eq!(record.check(&token, "worker", HERE, used), Verdict::Accept);
+    assert_eq!(record.check(&token, "worker", THERE, used), Verdict::Refuse(Why::Used));
     // A server of the version before, which may still run, can read what is written now.
     let again = record.to_secret();
     assert_eq!((again.data, again.type_), (secret.data, secret.type_));

@@ -80,7 +80,7 @@ pub fn not_pinnable(image: &str) -> Option<&'static str> {
         return Some("has a port that is not two to five digits");
     }
     (!path.split('/').all(|part| word(part, b"_.")))
-        .then_some("has a repository with other characters than a-z, 0-9, -, _ and .")
+        .then_some("has a repository with characters other than a-z, 0-9, -, _ and .")
 }
 
 #[cfg(test)]

@@ -175,7 +175,7 @@ pub struct Agents {
     /// As pods, or as services of their hosts.
     #[serde(default)]
     pub run_as: RunAs,
-    /// The image of the pods, where it is another than `spec.image`.
+    /// The image of the pods, if it is not `spec.image`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), extend("x-kubernetes-validations" = [IMAGE]))]
     pub image: Option<String>,
@@ -186,8 +186,8 @@ pub struct Agents {
     pub kubeconfig: Option<String>,
 }
 
-/// What starts an agent. The default holds for objects that are new: an API server writes a default into each object that it
-/// stores, so one that was made when this was `HostServices` says so itself.
+/// How agents are started. The default is for new objects: the API server stores a default in each object, so one that was
+/// created when the default was `HostServices` keeps that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RunAs {
     /// systemd of each host, from a package or an image of the host.
@@ -217,7 +217,7 @@ pub enum Access {
     /// Machines that show a boot token, over HTTPS.
     #[default]
     BootTokens,
-    /// Everybody who reaches the server, over plain HTTP too, as the reference does.
+    /// Everybody who reaches the server, over plain HTTP too, as in OpenShift.
     Everybody,
 }
 
@@ -266,8 +266,8 @@ pub struct Dashboard {
     #[schemars(length(max = 16), inner(length(min = 1, max = 260)),
         extend("x-kubernetes-list-type" = "set", "x-kubernetes-validations" = [HOSTS]))]
     pub hosts: Vec<String>,
-    /// Proxies that sign people in: addresses or ranges from which `X-Forwarded-User` and `X-Forwarded-Groups` count. Whoever
-    /// sends from such an address can be anybody.
+    /// Proxies that sign people in: addresses or ranges from which `X-Forwarded-User` and `X-Forwarded-Groups` count.
+    /// Whoever sends from such an address can pass as anybody.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 64)),
         extend("x-kubernetes-list-type" = "set", "x-kubernetes-validations" = [NETS, NOT_ALL]))]
@@ -299,7 +299,7 @@ pub enum RunDashboard {
 /// When a change for which there is no disruption policy drains and reboots a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Reboots {
-    /// Always, as with the reference.
+    /// Always, as in OpenShift.
     #[default]
     AsReference,
     /// Only where it cannot take effect otherwise: what has a row in the agents' table takes effect at once, and is

@@ -30,7 +30,7 @@ pub(super) fn job(inputs: Inputs<'_>, files: &[(&str, String, &str)], authoritie
     let pull = config.spec.base_image_pull_secret.as_ref().map(|s| s.name.as_str());
     let limit = DEADLINE_SECONDS - BEFORE_DEADLINE;
     let (seconds, end) = (limit.to_string(), now.0.as_second().saturating_add(limit).to_string());
-    let base = super::base(rendered);
+    let base = super::context::base(rendered);
     let mut env = vec![
         ("LIMIT_SECONDS", seconds.as_str()),
         ("END_SECONDS", end.as_str()),

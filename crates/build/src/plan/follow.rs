@@ -74,7 +74,7 @@ impl BuildPlan {
                     }
                     Some(digest) => {
                         let why = format!(
-                            "the Job reported {digest:?}, which is no digest; the registry or the builder is broken"
+                            "the Job reported {digest:?}, which is not a digest; the registry or the builder is broken"
                         );
                         next(State::Failed, &Cause { reason: None, why: Some(why) }, at, None);
                     }

@@ -134,8 +134,8 @@ impl fmt::Display for Wait {
         match self {
             Self::NoBuilder => write!(
                 f,
-                "no image is built, because no builder is set: give the ControllerConfig the annotation {} with an image \
-                 that holds bash and buildah",
+                "no image is built, because no builder image is set: set the annotation {} of the ControllerConfig to an \
+                 image that contains bash and buildah",
                 annotation::IMAGE_BUILDER
             ),
             Self::NotRendered => f.write_str("the pool has no rendered config yet"),
@@ -160,14 +160,15 @@ impl fmt::Display for Wait {
             }
             Self::NotPreBuilt(value) => write!(
                 f,
-                "the annotation {} of the MachineOSConfig is {:?}, which is no image by its digest (NAME@sha256: and 64 \
+                "the annotation {} of the MachineOSConfig is {:?}, which does not name an image by its digest (NAME@sha256: and 64 \
                  hexadecimal digits); correct it, or remove it to build an image",
                 names::PRE_BUILT,
                 api::text::cut(value, MAX_SHOWN)
             ),
             Self::Foreign(build) => write!(
                 f,
-                "MachineOSBuild {build} exists, and was not made for this MachineOSConfig; delete it, and it is made anew"
+                "MachineOSBuild {build} exists, but was not made for this MachineOSConfig; delete it, and the controller \
+                 makes a new one"
             ),
         }
     }

@@ -1,6 +1,6 @@
 //! What goes from registries, and what is named and stays.
 
-use super::clean::{MOST_KEPT, MOST_TRIED};
+use super::clean_up::{MOST_KEPT, MOST_TRIED};
 use super::*;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,18 +52,18 @@ fn config(notes: Value, image: Option<u8>) -> MachineOSConfig {
 }
 
 fn image(digit: u8) -> Pushed {
-    let what = What::Image { name: name(digit), tag: format!("{REPOSITORY}:b{digit}") };
+    let what = PushedContent::Image { name: name(digit), tag: format!("{REPOSITORY}:b{digit}") };
     let [secret, os_config, pool] = ["push", "infra", "infra"].map(str::to_owned);
     Pushed { what, secret, os_config, pool, kept: None }
 }
 
 fn layers(repository: &str) -> Pushed {
-    Pushed { what: What::Layers { repository: repository.to_owned() }, ..image(0) }
+    Pushed { what: PushedContent::Layers { repository: repository.to_owned() }, ..image(0) }
 }
 
 /// The tag that the build with this name pushes to.
 fn tag(build: &str) -> Pushed {
-    Pushed { what: What::Tag { name: format!("{REPOSITORY}:{build}") }, ..image(0) }
+    Pushed { what: PushedContent::Tag { name: format!("{REPOSITORY}:{build}") }, ..image(0) }
 }
 
 fn list(all: &[Pushed]) -> BTreeMap<String, Pushed> {
@@ -79,7 +79,13 @@ fn done(
 ) -> Vec<String> {
     let (configs, builds): (Vec<_>, Vec<_>) = (configs.iter().collect(), builds.iter().collect());
     let (named, pushing) = (named.iter().cloned().collect(), BTreeSet::new());
-    let plan = clean_up(Known { list, configs: &configs, builds: &builds, named: &named, pushing: &pushing });
+    let plan = clean_up(CleanUpInputs {
+        list,
+        configs: &configs,
+        builds: &builds,
+        named: &named,
+        pushing: &pushing,
+    });
     let forgotten = plan.forget.iter().map(|key| format!("forget {}", list[key].what));
     let remembered = plan.remember.iter().map(|p| format!("remember {}", p.what));
     let deleted = plan.delete.iter().map(|p| format!("delete {}", p.what));
@@ -277,8 +283,13 @@ fn what_a_build_has_pushed_without_success_is_looked_for_once_it_cannot_push_any
     let (configs, builds) = (plain(), build("b1", "Interrupted", None));
     let late = |pod: &str| {
         let (named, pushing) = (BTreeSet::new(), [pod.to_owned()].into());
-        let known =
-            Known { list: &one, configs: &[&configs], builds: &[&builds], named: &named, pushing: &pushing };
+        let known = CleanUpInputs {
+            list: &one,
+            configs: &[&configs],
+            builds: &[&builds],
+            named: &named,
+            pushing: &pushing,
+        };
         let plan = clean_up(known);
         (plan.delete.len(), plan.later.len())
     };
@@ -334,10 +345,15 @@ fn layers_go_with_the_last_config_that_keeps_them_there() {
     let (configs, builds): (Vec<&MachineOSConfig>, Vec<&MachineOSBuild>) = (vec![], vec![]);
     let named = [name(2)].into();
     let pushing = BTreeSet::new();
-    let plan =
-        clean_up(Known { list: &all, configs: &configs, builds: &builds, named: &named, pushing: &pushing });
+    let plan = clean_up(CleanUpInputs {
+        list: &all,
+        configs: &configs,
+        builds: &builds,
+        named: &named,
+        pushing: &pushing,
+    });
     let last = plan.delete.last().unwrap();
-    assert!(matches!(last.what, What::Layers { .. }), "images go first");
+    assert!(matches!(last.what, PushedContent::Layers { .. }), "images go first");
     assert_eq!(plan.spare, [digest(1), digest(2)].into(), "what a node has is no layer that goes");
     let hash = "0f".repeat(32);
     let tags = ["latest", "infra-0f", &hash, &hash.to_uppercase(), &format!("sha256-{hash}.sig")];
@@ -347,36 +363,38 @@ fn layers_go_with_the_last_config_that_keeps_them_there() {
 
 #[test]
 fn a_refusal_is_told_once_and_ends_it_and_an_outage_is_tried_for_a_week() {
-    let fails = |again| Err(Failure { why: "405".to_owned(), again });
-    assert_eq!(after(&image(1), Ok(()), &time(0)), After::Gone);
-    let After::Stays { entry: Some(refused), tell: Some(said) } =
-        after(&image(1), fails(Again::Never), &time(0))
+    let fails = |again| Err(DeletionFailure { why: "405".to_owned(), retry: again });
+    assert_eq!(after_deletion(&image(1), Ok(()), &time(0)), DeletionOutcome::Deleted);
+    let DeletionOutcome::Remains { entry: Some(refused), tell: Some(said) } =
+        after_deletion(&image(1), fails(Retry::Never), &time(0))
     else {
         panic!("it is told")
     };
     assert!(said.contains("stays") && said.contains("405") && said.contains(&name(1)), "{said}");
     assert_eq!(done(&list(&[*refused.clone()]), &[], &[], &[]), [""; 0], "it is not tried again");
-    let After::Stays { entry: Some(away), tell: Some(said) } =
-        after(&image(1), fails(Again::ForAWeek), &time(0))
+    let DeletionOutcome::Remains { entry: Some(away), tell: Some(said) } =
+        after_deletion(&image(1), fails(Retry::ForAWeek), &time(0))
     else {
         panic!("it is told")
     };
     assert!(said.contains("tried again"), "{said}");
     assert_eq!(done(&list(&[*away.clone()]), &[], &[], &[]), ["delete image R@sha256:one"]);
-    let still = After::Stays { entry: None, tell: None };
+    let still = DeletionOutcome::Remains { entry: None, tell: None };
     assert_eq!(
-        after(&away, fails(Again::ForAWeek), &time(6 * 86_400)),
+        after_deletion(&away, fails(Retry::ForAWeek), &time(6 * 86_400)),
         still,
         "nothing is written or told again"
     );
-    let After::Stays { entry: Some(entry), tell: Some(_) } =
-        after(&away, fails(Again::ForAWeek), &time(8 * 86_400))
+    let DeletionOutcome::Remains { entry: Some(entry), tell: Some(_) } =
+        after_deletion(&away, fails(Retry::ForAWeek), &time(8 * 86_400))
     else {
         panic!("it ends")
     };
     assert!(entry.kept.as_ref().unwrap().for_good && entry.kept.unwrap().since == time(0));
-    for again in [Again::Never, Again::ForAWeek, Again::UntilMended] {
-        let After::Stays { entry: Some(_), tell } = after(&tag("b1"), fails(again), &time(0)) else {
+    for again in [Retry::Never, Retry::ForAWeek, Retry::UntilFixed] {
+        let DeletionOutcome::Remains { entry: Some(_), tell } =
+            after_deletion(&tag("b1"), fails(again), &time(0))
+        else {
             panic!("{again:?}")
         };
         assert_eq!(tell, None, "the list says it, and there may be nothing: {again:?}");
@@ -386,8 +404,8 @@ fn a_refusal_is_told_once_and_ends_it_and_an_outage_is_tried_for_a_week() {
     assert_eq!(Pushed::read("{}"), None);
     let many: Vec<Pushed> = (0..MOST_KEPT + 2)
         .map(|i| Pushed {
-            what: What::Layers { repository: format!("r.example.com/{i}") },
-            kept: Some(Kept {
+            what: PushedContent::Layers { repository: format!("r.example.com/{i}") },
+            kept: Some(NotDeleted {
                 why: String::new(),
                 since: time(i as i64),
                 for_good: true,
@@ -403,34 +421,40 @@ fn a_refusal_is_told_once_and_ends_it_and_an_outage_is_tried_for_a_week() {
 
 #[test]
 fn a_week_counts_while_it_is_tried_and_what_people_can_mend_has_no_end() {
-    let fails = |again| Err(Failure { why: "x".to_owned(), again });
-    let stays = |pushed: &Pushed, again, day: i64| match after(pushed, fails(again), &time(day * 86_400)) {
-        After::Stays { entry: Some(entry), tell: Some(tell) } => Some((*entry, tell)),
-        After::Stays { entry: None, tell: None } => None,
-        other => panic!("{other:?}"),
-    };
-    let (missing, said) = stays(&image(1), Again::UntilMended, 0).unwrap();
+    let fails = |again| Err(DeletionFailure { why: "x".to_owned(), retry: again });
+    let stays =
+        |pushed: &Pushed, again, day: i64| match after_deletion(pushed, fails(again), &time(day * 86_400)) {
+            DeletionOutcome::Remains { entry: Some(entry), tell: Some(tell) } => Some((*entry, tell)),
+            DeletionOutcome::Remains { entry: None, tell: None } => None,
+            other => panic!("{other:?}"),
+        };
+    let (missing, said) = stays(&image(1), Retry::UntilFixed, 0).unwrap();
     assert!(said.contains("until the cause is fixed"), "{said}");
-    assert_eq!(stays(&missing, Again::UntilMended, 400), None, "nothing is told again, and it never ends");
+    assert_eq!(stays(&missing, Retry::UntilFixed, 400), None, "nothing is told again, and it never ends");
     assert_eq!(done(&list(std::slice::from_ref(&missing)), &[], &[], &[]), ["delete image R@sha256:one"]);
     // The Secret is there after 400 days, and the registry is away then.
-    let (away, _) = stays(&missing, Again::ForAWeek, 400).unwrap();
+    let (away, _) = stays(&missing, Retry::ForAWeek, 400).unwrap();
     assert!(!away.kept.as_ref().unwrap().for_good);
-    assert_eq!(stays(&away, Again::ForAWeek, 406), None);
-    assert!(stays(&away, Again::ForAWeek, 408).unwrap().0.kept.unwrap().for_good);
+    assert_eq!(stays(&away, Retry::ForAWeek, 406), None);
+    assert!(stays(&away, Retry::ForAWeek, 408).unwrap().0.kept.unwrap().for_good);
     // It is named for a while: the week begins anew.
     let named = [name(1)].into();
     let pushing = BTreeSet::new();
-    let plan =
-        clean_up(Known { list: &list(&[away]), configs: &[], builds: &[], named: &named, pushing: &pushing });
+    let plan = clean_up(CleanUpInputs {
+        list: &list(&[away]),
+        configs: &[],
+        builds: &[],
+        named: &named,
+        pushing: &pushing,
+    });
     assert_eq!((plan.remember, plan.forget, plan.delete), (vec![image(1)], vec![], vec![]));
-    let (refused, _) = stays(&image(1), Again::Never, 0).unwrap();
+    let (refused, _) = stays(&image(1), Retry::Never, 0).unwrap();
     assert_eq!(done(&list(&[refused]), &[], &[], &[name(1)]), [""; 0], "what was refused stays refused");
     // The list of what is tried has an end, too, and what leaves it stays in the registry.
     let many: Vec<Pushed> = (0..MOST_TRIED + 2)
         .map(|i| Pushed {
-            what: What::Layers { repository: format!("r.example.com/{i}") },
-            kept: missing.kept.clone().map(|k| Kept { since: time(i as i64), ..k }),
+            what: PushedContent::Layers { repository: format!("r.example.com/{i}") },
+            kept: missing.kept.clone().map(|k| NotDeleted { since: time(i as i64), ..k }),
             ..image(0)
         })
         .collect();

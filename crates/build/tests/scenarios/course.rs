@@ -144,7 +144,7 @@ fn an_image_from_elsewhere_that_is_mistyped_is_named_and_can_be_corrected() {
     w.annotate("pre-built-image", "elsewhere.example.com/os:latest");
     let said = w.step();
     assert!(
-        matches!(said.as_slice(), [one] if one.contains("\"elsewhere.example.com/os:latest\", which is no image")),
+        matches!(said.as_slice(), [one] if one.contains("\"elsewhere.example.com/os:latest\", which does not name an image")),
         "{said:?}"
     );
     assert_eq!(w.builds.len(), 0);

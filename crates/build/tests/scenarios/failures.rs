@@ -66,7 +66,7 @@ fn a_job_without_an_end_or_without_a_digest_is_a_failure_with_its_cause() {
         (
             json!({"succeeded": 1}),
             Report { digest: Some("latest".to_owned()), words: None, ..Report::default() },
-            "which is no digest",
+            "which is not a digest",
         ),
     ] {
         let mut w = FakeWorld::new();
@@ -107,9 +107,9 @@ fn a_deleted_job_interrupts_its_build_until_somebody_asks_for_another() {
 fn a_pod_that_does_not_start_is_told() {
     let mut w = FakeWorld::new();
     w.settle();
-    w.held_up.insert(w.names[0].clone(), "no node takes it: 0/3 nodes are available".to_owned());
+    w.held_up.insert(w.names[0].clone(), "Unschedulable: 0/3 nodes are available".to_owned());
     let said =
-        "waits: the pod of MachineOSBuild b1 does not start: no node takes it: 0/3 nodes are available";
+        "waits: the pod of MachineOSBuild b1 does not start: Unschedulable: 0/3 nodes are available";
     assert_eq!(w.step(), [said]);
     assert!(w.wait.as_ref().unwrap().needs_somebody());
     w.job(json!({"active": 1}));

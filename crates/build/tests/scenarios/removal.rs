@@ -26,7 +26,7 @@ fn images_that_are_to_stay_do_so_after_their_config_too() {
     after.settle();
     after.succeed(DIGEST);
     after.settle();
-    assert!(after.list.values().any(|p| matches!(p.what, build::pushed::What::Image { .. })));
+    assert!(after.list.values().any(|p| matches!(p.what, build::pushed::PushedContent::Image { .. })));
     keep(&mut after);
     assert_eq!(after.settle(), ["the image of b1 stays"]);
     let mut before = FakeWorld::new();
@@ -52,7 +52,7 @@ fn images_that_are_to_stay_do_so_after_their_config_too() {
         w.config = None;
         w.settle();
         assert_eq!(w.builds.len(), 0);
-        let images = w.list.values().filter(|p| matches!(p.what, build::pushed::What::Image { .. }));
+        let images = w.list.values().filter(|p| matches!(p.what, build::pushed::PushedContent::Image { .. }));
         assert_eq!(images.count(), 0);
     }
 }

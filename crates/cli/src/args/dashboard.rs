@@ -58,8 +58,5 @@ impl Dashboard {
 }
 
 fn net(text: &str) -> Result<IpNet, String> {
-    let address = || text.parse::<std::net::IpAddr>().map(IpNet::from);
-    text.parse::<IpNet>()
-        .or_else(|_| address())
-        .map_err(|_| "no address or range, such as 10.0.0.4/31".to_owned())
+    api::network::network(text).ok_or_else(|| "not an address or a range, such as 10.0.0.4/31".to_owned())
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 /// Reads a phase by its name.
 fn phase() -> impl TypedValueParser<Value = Phase> {
-    let names = Phase::ALL.map(|phase| PossibleValue::new(phase.name()).help(phase.about()));
+    let names = Phase::ALL.map(|phase| PossibleValue::new(phase.name()).help(phase.meaning()));
     PossibleValuesParser::new(names)
         .try_map(|name| Phase::ALL.into_iter().find(|phase| phase.name() == name).ok_or("unknown phase"))
 }

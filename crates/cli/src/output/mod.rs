@@ -123,10 +123,7 @@ pub fn write(text: &str) -> anyhow::Result<()> {
 /// Warns about each kind that may not be listed, and says what that means.
 pub(crate) fn not_allowed(kinds: &[String]) {
     for kind in kinds {
-        eprintln!(
-            "mco: you may not list {kind} objects, so the plan assumes that there are none, and can be wrong; ask \
-             for the right to \"list\" them"
-        );
+        eprintln!("mco: {}", actions::messages::not_allowed(kind));
     }
 }
 

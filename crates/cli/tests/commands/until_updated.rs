@@ -144,7 +144,7 @@ fn an_api_server_that_is_away_at_the_start_is_waited_for() {
     assert_eq!(said.matches("mco: waiting: ").count(), 1, "{said}");
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (code, said) = wait(&format!("http://{nobody}"), "2s");
-    assert!(code == Some(4) && said.contains("has not answered yet"), "{code:?}: {said}");
+    assert!(code == Some(4) && said.contains("the API server has not answered"), "{code:?}: {said}");
 }
 
 #[test]

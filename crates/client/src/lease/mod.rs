@@ -16,7 +16,7 @@ mod candidacy;
 pub use candidacy::Candidacy;
 
 use crate::call::{CallError, call};
-use crate::figures::Figures;
+use crate::process_counts::ProcessCounts;
 use api::k8s::ObjectMeta;
 use api::names::{NAMESPACE, own};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -110,7 +110,7 @@ async fn always(leading: watch::Sender<Role>, stop: CancellationToken) {
 }
 
 /// Returns what a process has counted so far; called at each renewal.
-pub type Count = Box<dyn Fn() -> Figures + Send + Sync>;
+pub type Count = Box<dyn Fn() -> ProcessCounts + Send + Sync>;
 
 /// A candidate for a Lease.
 struct ByLease {
@@ -144,7 +144,7 @@ enum LeaseState {
     Theirs,
 }
 
-fn look(spec: &LeaseSpec, identity: &str, unchanged_for: Duration) -> LeaseState {
+fn lease_state(spec: &LeaseSpec, identity: &str, unchanged_for: Duration) -> LeaseState {
     let lasts = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or_default();
     match spec.holder_identity.as_deref() {
         None | Some("") => LeaseState::Free,
@@ -166,11 +166,11 @@ async fn campaign(me: ByLease, leading: watch::Sender<Role>, stop: CancellationT
         // Neither a try nor a pause may last beyond the moment when we must stop.
         let left = |renewed: Option<Instant>| renewed.map(|at| GIVE_UP.saturating_sub(at.elapsed()));
         let limit = left(renewed).map_or(RENEW, |left| left.min(RENEW));
-        let figures = Figures { holder: me.identity.clone(), ..(me.count)() };
-        let result = tokio::time::timeout(limit, attempt_once(&api, me.name, &figures, &mut seen)).await;
+        let counts = ProcessCounts { holder: me.identity.clone(), ..(me.count)() };
+        let result = tokio::time::timeout(limit, attempt_once(&api, me.name, &counts, &mut seen)).await;
         let mut pause = LOOK;
         match result {
-            Ok(Ok(Held::Ours(handover))) => {
+            Ok(Ok(LeaseHolder::Ours(handover))) => {
                 renewed = Some(attempt);
                 me.terms.renewed(attempt);
                 told = None;
@@ -181,7 +181,7 @@ async fn campaign(me: ByLease, leading: watch::Sender<Role>, stop: CancellationT
                     leading.send_replace(Role::Leads(handover));
                 }
             }
-            Ok(Ok(Held::Theirs(holder))) => {
+            Ok(Ok(LeaseHolder::Theirs(holder))) => {
                 if leading.send_replace(Role::Standby).leads() {
                     tracing::warn!(holder, "lost the lease to another holder; standing by");
                 } else if told.as_ref() != Some(&holder) {
@@ -225,7 +225,7 @@ async fn campaign(me: ByLease, leading: watch::Sender<Role>, stop: CancellationT
     }
 }
 
-enum Held {
+enum LeaseHolder {
     /// We hold it; the value is the kind of hand-over if we did not lead a moment ago.
     Ours(Handover),
     Theirs(String),
@@ -234,10 +234,10 @@ enum Held {
 async fn attempt_once(
     api: &Api<Lease>,
     name: &str,
-    figures: &Figures,
+    counts: &ProcessCounts,
     seen: &mut Option<(String, Instant)>,
-) -> Result<Held, CallError> {
-    let identity = &*figures.holder;
+) -> Result<LeaseHolder, CallError> {
+    let identity = &*counts.holder;
     let what = || format!("lease {NAMESPACE}/{name}");
     let Some(lease) = call(what, api.get_opt(name)).await? else {
         let mut lease = Lease {
@@ -246,8 +246,8 @@ async fn attempt_once(
         };
         lease.spec = Some(taken(None, identity));
         return match call(what, api.create(&PostParams::default(), &lease)).await {
-            Ok(_) => Ok(Held::Ours(Handover::Clean)),
-            Err(e) if e.is_conflict() => Ok(Held::Theirs("another candidate".to_owned())),
+            Ok(_) => Ok(LeaseHolder::Ours(Handover::Clean)),
+            Err(e) if e.is_conflict() => Ok(LeaseHolder::Theirs("another candidate".to_owned())),
             Err(e) => Err(e),
         };
     };
@@ -263,19 +263,19 @@ async fn attempt_once(
     let spec = lease.spec.clone().unwrap_or_default();
     let mut next = lease;
     let strays = next.annotations_mut().remove(STRAYS).is_some();
-    let handover = match look(&spec, identity, since.elapsed()) {
-        LeaseState::Theirs => return Ok(Held::Theirs(spec.holder_identity.unwrap_or_default())),
+    let handover = match lease_state(&spec, identity, since.elapsed()) {
+        LeaseState::Theirs => return Ok(LeaseHolder::Theirs(spec.holder_identity.unwrap_or_default())),
         LeaseState::Free if !strays => Handover::Clean,
         // The lease is ours, but we did not lead: we had lost it for a while, and with it the answers to our requests.
         LeaseState::Free | LeaseState::Expired | LeaseState::Ours => Handover::Unclean,
     };
     next.spec = Some(taken(Some(&spec), identity));
     // Numbers and a name: they always have a form in JSON.
-    let text = serde_json::to_string(figures).unwrap_or_default();
-    next.annotations_mut().insert(own::FIGURES.to_owned(), text);
+    let text = serde_json::to_string(counts).unwrap_or_default();
+    next.annotations_mut().insert(own::PROCESS_COUNTS.to_owned(), text);
     match call(what, api.replace(name, &PostParams::default(), &next)).await {
-        Ok(_) => Ok(Held::Ours(handover)),
-        Err(e) if e.is_conflict() => Ok(Held::Theirs("another candidate".to_owned())),
+        Ok(_) => Ok(LeaseHolder::Ours(handover)),
+        Err(e) if e.is_conflict() => Ok(LeaseHolder::Theirs("another candidate".to_owned())),
         Err(e) => Err(e),
     }
 }
@@ -306,7 +306,7 @@ async fn release(api: &Api<Lease>, name: &str, identity: &str, strays: bool) {
         };
         spec.holder_identity = Some(String::new());
         spec.lease_duration_seconds = Some(1);
-        lease.annotations_mut().remove(own::FIGURES);
+        lease.annotations_mut().remove(own::PROCESS_COUNTS);
         if strays {
             lease.annotations_mut().insert(STRAYS.to_owned(), "true".to_owned());
         }

@@ -19,7 +19,7 @@ fn a_lease_is_taken_when_free_ours_or_expired() {
         (held("you"), secs(14), LeaseState::Theirs),
         (held("you"), secs(15), LeaseState::Expired),
     ] {
-        assert_eq!(look(&spec, "me", silent), want, "{spec:?} {silent:?}");
+        assert_eq!(lease_state(&spec, "me", silent), want, "{spec:?} {silent:?}");
     }
 }
 
@@ -47,7 +47,8 @@ async fn a_holder_that_cannot_renew_stops_before_its_lease_expires_for_others() 
     let mut led = leading.subscribe();
     let stop = CancellationToken::new();
     let terms = Arc::new(TermSignals::default());
-    let me = ByLease::new(Client::new(serve, "default"), NAME, terms.clone(), Box::new(Figures::default));
+    let me =
+        ByLease::new(Client::new(serve, "default"), NAME, terms.clone(), Box::new(ProcessCounts::default));
     let task = tokio::spawn(campaign(me, leading, stop.clone()));
     assert_eq!(*led.wait_for(Role::leads).await.unwrap(), Role::Leads(Handover::Clean));
     assert!(!terms.over());
@@ -97,17 +98,17 @@ async fn a_term_begins_cleanly_only_when_no_write_of_an_earlier_holder_can_be_in
         let api: Api<Lease> = Api::namespaced(Client::new(serve, "default"), NAMESPACE);
         let mut seen = Some(("5".to_owned(), Instant::now()));
         tokio::time::advance(Duration::from_secs(silent)).await;
-        let mine = Figures { holder: "me".to_owned(), requests: 3, ..Figures::default() };
+        let mine = ProcessCounts { holder: "me".to_owned(), requests: 3, ..ProcessCounts::default() };
         let got = match attempt_once(&api, NAME, &mine, &mut seen).await.unwrap() {
-            Held::Ours(handover) => Some(handover),
-            Held::Theirs(_) => None,
+            LeaseHolder::Ours(handover) => Some(handover),
+            LeaseHolder::Theirs(_) => None,
         };
         assert_eq!(got, want, "{about}");
         let left = written.lock().unwrap()["metadata"]["annotations"][STRAYS].clone();
         assert!(left.is_null(), "{about}: the mark is the last holder's");
         let written = written.lock().unwrap().clone();
         let metadata = serde_json::from_value(written["metadata"].clone()).unwrap_or_default();
-        let told = Figures::read(&metadata, "me").map(|figures| figures.requests);
+        let told = ProcessCounts::read(&metadata, "me").map(|counts| counts.requests);
         // A Lease that is made gets them when it is renewed.
         assert_eq!(told, got.filter(|_| there.is_some()).map(|_| 3), "{about}");
     }

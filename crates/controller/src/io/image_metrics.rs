@@ -1,11 +1,11 @@
 //! Metrics of image builds and of the images' rollouts, under the names of the reference, so that its alerts and dashboards
 //! work. Every label has few values: a pool, and a word of a fixed list.
 //!
-//! What it is not: what they are made from (see `build::Figures`). What only the builder's pod knows is not here: it has no
-//! way to say that it is pushing, or how long that took.
+//! What it is not: what they are made from (see `build::BuildCounts`). What only the builder's pod knows is not here: it
+//! has no way to say that it is pushing, or how long that took.
 
 use super::labels::{Pool, PoolState};
-use build::{Current, Figures, News, Push, State};
+use build::{BuildCounts, BuildObservation, CurrentBuild, PushResult, State};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -29,7 +29,8 @@ const JOB_STATES: [(&str, &[State]); 3] = [
     ("failed", &[State::Failed]),
 ];
 /// What became of an image at the registry.
-const PUSH_STATES: [(&str, Push); 2] = [("succeeded", Push::Succeeded), ("failed", Push::Failed)];
+const PUSH_STATES: [(&str, PushResult); 2] =
+    [("succeeded", PushResult::Succeeded), ("failed", PushResult::Failed)];
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
@@ -179,8 +180,8 @@ impl ImageMetrics {
     }
 
     /// Sets what is known of a pool's builds. `rendered`: the config that the pool names.
-    pub(crate) fn observe(&self, pool: &str, rendered: &str, figures: &Figures) {
-        let Figures { current, active, retries } = figures;
+    pub(crate) fn observe(&self, pool: &str, rendered: &str, counts: &BuildCounts) {
+        let BuildCounts { current, active, retries } = counts;
         let of_pool = Pool { pool: pool.to_owned() };
         self.active_builds.get_or_create(&of_pool).set(*active);
         self.set_current(pool, current.as_ref());
@@ -206,7 +207,7 @@ impl ImageMetrics {
         self.retries.get_or_create(&of_pool).inc_by(more.sum());
     }
 
-    fn set_current(&self, pool: &str, current: Option<&Current>) {
+    fn set_current(&self, pool: &str, current: Option<&CurrentBuild>) {
         let of_pool = Pool { pool: pool.to_owned() };
         for (name, states) in BUILD_STATES {
             let here = current.filter(|c| states.contains(&c.state));
@@ -231,8 +232,8 @@ impl ImageMetrics {
     }
 
     /// Counts what a new status of one of a pool's builds adds.
-    pub(crate) fn count(&self, pool: &str, news: &News) {
-        let News { ended, queued, lasted, push } = news;
+    pub(crate) fn count(&self, pool: &str, observation: &BuildObservation) {
+        let BuildObservation { ended, queued, lasted, push } = observation;
         if let Some(seconds) = queued {
             self.queue_duration.get_or_create(&Pool { pool: pool.to_owned() }).observe(*seconds);
         }
@@ -307,17 +308,25 @@ impl ImageMetrics {
 
     /// One series of each.
     pub(super) fn sample(&self) {
-        let current = Current {
+        let current = CurrentBuild {
             state: State::Succeeded,
             start: Some(crate::io::clock::now()),
             end: Some(crate::io::clock::now()),
             job: Some(State::Succeeded),
-            push: Some(Push::Succeeded),
+            push: Some(PushResult::Succeeded),
         };
-        self.observe("", "", &Figures { current: Some(current), ..Figures::default() });
+        self.observe("", "", &BuildCounts { current: Some(current), ..BuildCounts::default() });
         self.nodes("", Some(ImageNodes { total: 0, updated: 0, layered: 0 }));
         let ended = Some(State::Succeeded);
-        self.count("", &News { ended, queued: Some(1.0), lasted: Some(1.0), push: Some(Push::Succeeded) });
+        self.count(
+            "",
+            &BuildObservation {
+                ended,
+                queued: Some(1.0),
+                lasted: Some(1.0),
+                push: Some(PushResult::Succeeded),
+            },
+        );
     }
 }
 

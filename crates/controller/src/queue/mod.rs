@@ -14,7 +14,7 @@ pub(crate) use pass::{ALL_NODES, Growth, Outcome, Pass, Spacing, Work};
 
 use crate::io::backoff;
 use crate::io::metrics::{self, Metrics};
-use client::Figures;
+use client::ProcessCounts;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -40,16 +40,16 @@ impl Queues {
     }
 
     /// What the process has counted, with all passes.
-    pub(crate) fn count(&self, mut figures: Figures) -> Figures {
+    pub(crate) fn count(&self, mut counts: ProcessCounts) -> ProcessCounts {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for queue in all.values() {
             let Tally { passes, failed, waiting } = &*queue.tally;
-            figures.passes += passes.load(Ordering::Relaxed);
-            figures.failed += failed.load(Ordering::Relaxed);
+            counts.passes += passes.load(Ordering::Relaxed);
+            counts.failed += failed.load(Ordering::Relaxed);
             let new = queue.dirty.lock().unwrap_or_else(PoisonError::into_inner).len();
-            figures.waiting += waiting.load(Ordering::Relaxed) + u64::try_from(new).unwrap_or_default();
+            counts.waiting += waiting.load(Ordering::Relaxed) + u64::try_from(new).unwrap_or_default();
         }
-        figures
+        counts
     }
 }
 

@@ -63,7 +63,7 @@ fn cluster(kind: &'static str, first: First, well: &Arc<AtomicBool>) -> Client {
 async fn what_could_not_be_read_at_the_beginning_is_asked_for_again() {
     for (kind, first, says) in [
         ("/rolloutpolicies", First::Forbidden, "RolloutPolicies cannot be read"),
-        ("/osimagestreams", First::Slow, "were not answered in time"),
+        ("/osimagestreams", First::Slow, "has not listed OSImageStreams"),
         ("/rolloutpolicies", First::NotInstalled, ""),
     ] {
         let well = Arc::default();

@@ -4,7 +4,7 @@ use super::*;
 use crate::fake_cluster::{no_cluster, seeded};
 use crate::feed::Feed;
 use crate::fleet::tests::fleet;
-use crate::gate::ACTION_HEADER;
+use crate::local_access::ACTION_HEADER;
 use api::v1::ControllerConfig;
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
@@ -21,7 +21,7 @@ const HOST: &str = "127.0.0.1:8796";
 pub(crate) struct Browser {
     app: Router,
     feed: Arc<Feed>,
-    gate: Arc<Gate>,
+    access: Arc<LocalAccess>,
     cookie: String,
 }
 
@@ -31,17 +31,26 @@ impl Browser {
     }
 
     pub(crate) fn of(client: Client) -> Self {
-        let (gate, feed) = (Arc::new(Gate::new(8796).unwrap()), Arc::new(Feed::new("https://c")));
+        let (access, feed) = (Arc::new(LocalAccess::new(8796).unwrap()), Arc::new(Feed::new("https://c")));
         let stop = CancellationToken::new();
         let controller_config = Arc::new(ControllerConfig::new("x", Default::default()));
-        let (gate_of, feed_of) = (Arc::clone(&gate), Arc::clone(&feed));
+        let (access_of, feed_of) = (Arc::clone(&access), Arc::clone(&feed));
         let (timeline, events) = (Arc::default(), Arc::default());
-        let door = Door::Local(gate_of);
+        let access_mode = AccessMode::Local(access_of);
         let checks = Arc::new(Semaphore::new(page_actions::CHECKS));
         let pools = Arc::new(Semaphore::new(details::POOLS));
-        let shared =
-            Shared { door, feed: feed_of, timeline, events, client, controller_config, checks, pools, stop };
-        Self { app: router(shared), feed, gate, cookie: String::new() }
+        let shared = Shared {
+            access_mode,
+            feed: feed_of,
+            timeline,
+            events,
+            client,
+            controller_config,
+            checks,
+            pools,
+            stop,
+        };
+        Self { app: router(shared), feed, access, cookie: String::new() }
     }
 
     pub(crate) async fn signed_in() -> Self {
@@ -50,7 +59,7 @@ impl Browser {
 
     pub(crate) async fn sign_in(self) -> Self {
         let mut browser = self;
-        let token = browser.gate.invite(Instant::now()).unwrap();
+        let token = browser.access.invite(Instant::now()).unwrap();
         let answer = browser.get(&format!("/?token={token}")).await;
         assert_eq!(answer.status(), 200);
         let cookie = answer.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap();
@@ -76,7 +85,7 @@ impl Browser {
         headers: &[(&str, &str)],
         body: Body,
     ) -> Response {
-        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.gate.base()));
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.access.base()));
         if !headers.iter().any(|(name, _)| *name == "host") {
             request = request.header("host", HOST);
         }
@@ -139,7 +148,7 @@ async fn without_a_session_nothing_is_given_and_every_answer_is_hardened() {
 #[tokio::test]
 async fn a_token_opens_one_browser_and_no_other_host_may_spend_it() {
     let browser = Browser::new();
-    let token = browser.gate.invite(Instant::now()).unwrap();
+    let token = browser.access.invite(Instant::now()).unwrap();
     let path = format!("/?token={token}");
     let elsewhere = browser.send("GET", &path, &[("host", "attacker.example:8796")]).await;
     assert_eq!(
@@ -158,13 +167,13 @@ async fn a_token_opens_one_browser_and_no_other_host_may_spend_it() {
 async fn an_address_that_has_ended_gives_a_page_that_says_how_to_get_another() {
     let browser = Browser::new();
     let Some(long_ago) = Instant::now().checked_sub(Duration::from_secs(11 * 60)) else { return };
-    let token = browser.gate.invite(long_ago).unwrap();
+    let token = browser.access.invite(long_ago).unwrap();
     let answer = browser.get(&format!("/?token={token}")).await;
     assert_eq!((answer.status(), answer.headers().get("set-cookie")), (StatusCode::FORBIDDEN, None));
     assert!(answer.headers()["content-type"].to_str().unwrap().starts_with("text/html"));
     assert!(is_hardened(answer.headers()));
     let page = text(answer).await;
-    assert!(page.contains("ten minutes, which are over") && page.contains("press Enter"), "{page}");
+    assert!(page.contains("ten minutes and has expired") && page.contains("press Enter"), "{page}");
 }
 
 #[tokio::test]
@@ -239,7 +248,7 @@ async fn a_reader_that_stands_still_is_dropped_and_comes_back_to_what_it_missed(
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
         let head = format!(
             "GET {}/api/events?after={after} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\nCookie: {}\r\n\r\n",
-            browser.gate.base(),
+            browser.access.base(),
             browser.cookie
         );
         stream.write_all(head.as_bytes()).await.unwrap();

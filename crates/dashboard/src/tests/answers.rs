@@ -37,7 +37,7 @@ async fn no_answer_has_a_secret_that_stands_in_configs_reasons_conditions_and_ev
             json!({"action": "retry", "node": "n1"}).to_string(),
             "would retry now; it is Degraded",
         ),
-        ("/api/actions", json!({"action": SECRET}).to_string(), "no action"),
+        ("/api/actions", json!({"action": SECRET}).to_string(), "does not know this action"),
     ] {
         let text = text(browser.post(what, body).await).await;
         assert!(text.contains(shows), "{what}: {text}");
@@ -47,7 +47,7 @@ async fn no_answer_has_a_secret_that_stands_in_configs_reasons_conditions_and_ev
 
 /// What is another in a cluster that changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum What {
+enum Changed {
     /// The config of a pool.
     #[default]
     Config,
@@ -63,7 +63,7 @@ enum What {
     PinDuringLists,
 }
 
-impl What {
+impl Changed {
     fn has_waves(self) -> bool {
         matches!(self, Self::Wave | Self::Policy)
     }
@@ -76,7 +76,7 @@ impl What {
 /// A cluster that is another one once `changed`, and counts what is written into it.
 #[derive(Clone, Default)]
 struct Changing {
-    what: What,
+    what: Changed,
     /// It changes with the next list of pools.
     soon: Arc<AtomicBool>,
     changed: Arc<AtomicBool>,
@@ -120,10 +120,10 @@ impl Changing {
             "machineconfigpools" | "machineconfigpools/worker" => {
                 let mut pool = object("/v1/machineconfigpools/worker", false)?;
                 // The config changes for an undo; for a release, what its MachineConfigs give.
-                if changed && [What::Config, What::ConfigDuringLists].contains(&self.what) {
+                if changed && [Changed::Config, Changed::ConfigDuringLists].contains(&self.what) {
                     pool["spec"]["configuration"]["name"] = json!("rendered-worker-3");
                 }
-                if self.what == What::Sources || (changed && self.what == What::PinDuringLists) {
+                if self.what == Changed::Sources || (changed && self.what == Changed::PinDuringLists) {
                     pool["metadata"]["annotations"] = json!({api::names::own::PINNED: "rendered-worker-2"});
                 }
                 pool["spec"]["paused"] = json!(self.what.is_during_lists());
@@ -145,9 +145,9 @@ impl Changing {
                 if !self.what.has_waves() {
                     return Some(list(vec![]));
                 }
-                let wave = if changed && self.what == What::Wave { "rest" } else { "canary" };
+                let wave = if changed && self.what == Changed::Wave { "rest" } else { "canary" };
                 let (size, generation) =
-                    if changed && self.what == What::Policy { (json!("50%"), 2) } else { (json!(1), 1) };
+                    if changed && self.what == Changed::Policy { (json!("50%"), 2) } else { (json!(1), 1) };
                 Some(list(vec![
                     json!({"apiVersion": OWN, "kind": "RolloutPolicy", "metadata": {"name": "p", "uid": "p", "generation": generation},
                     "spec": {"pools": {"names": ["worker"]}, "waves": [
@@ -167,12 +167,12 @@ impl Changing {
 #[tokio::test]
 async fn what_is_confirmed_is_what_was_shown_or_nothing_is_done() {
     for (action, what) in [
-        ("undo", What::Config),
-        ("release", What::Sources),
-        ("approve", What::Wave),
-        ("approve", What::Policy),
-        ("resume", What::ConfigDuringLists),
-        ("resume", What::PinDuringLists),
+        ("undo", Changed::Config),
+        ("release", Changed::Sources),
+        ("approve", Changed::Wave),
+        ("approve", Changed::Policy),
+        ("resume", Changed::ConfigDuringLists),
+        ("resume", Changed::PinDuringLists),
     ] {
         for changes in [false, true] {
             let cluster = Changing { what, ..Changing::default() };
@@ -206,7 +206,7 @@ async fn what_is_confirmed_is_what_was_shown_or_nothing_is_done() {
             );
             let says = match (changes, what) {
                 (false, _) => "\"done\":true",
-                (true, What::Wave) => "now wave rest does",
+                (true, Changed::Wave) => "but wave rest does",
                 (true, _) => "changed since this was shown",
             };
             assert!(done.contains(says), "{action} {what:?}: {done}");
@@ -291,7 +291,7 @@ async fn lists_are_read_to_their_ends() {
 
 #[tokio::test]
 async fn a_pool_whose_status_changes_meanwhile_is_resumed_all_the_same() {
-    let cluster = Changing { what: What::ConfigDuringLists, ..Changing::default() };
+    let cluster = Changing { what: Changed::ConfigDuringLists, ..Changing::default() };
     let browser = Browser::of(cluster.client()).sign_in().await;
     let mut wanted = json!({"action": "resume", "pool": "worker"});
     let shown = text(browser.post("/api/actions", wanted.to_string()).await).await;

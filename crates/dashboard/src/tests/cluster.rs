@@ -4,7 +4,7 @@ use crate::authentication::Person;
 use crate::body::LARGEST_IN_CLUSTER;
 use crate::fake_cluster::READS;
 use crate::fleet::tests::fleet;
-use crate::gate::ACTION_HEADER;
+use crate::local_access::ACTION_HEADER;
 use crate::page_actions::CHECKS;
 use crate::routes::tests::{is_hardened, text};
 use crate::tests::site::{By, ELSEWHERE, FakeApi, PROXY, Site};
@@ -162,7 +162,7 @@ async fn what_events_tell_of_rollouts_is_for_those_who_may_list_events() {
             assert_eq!(text.contains("rendered-worker-0"), may, "{who} {path}: {text}");
             assert_eq!(text.contains("waits for pod a/b"), may, "{who} {path}: {text}");
             assert!(!text.contains("hunter2"), "{who} {path}: {text}");
-            let says = text.contains("Events may not be listed");
+            let says = text.contains("You may not list events");
             assert_eq!(says, !may && status == 200, "{who} {path}: {text}");
         }
     }
@@ -320,7 +320,7 @@ async fn few_texts_are_looked_at_at_the_same_time_and_none_that_is_large() {
     for action in &actions {
         let busy = site.post("/api/actions", jane, action).await;
         assert_eq!(busy.status(), 429, "{action}");
-        assert!(text(busy).await.contains("try again in some seconds"), "{action}");
+        assert!(text(busy).await.contains("try again in a few seconds"), "{action}");
     }
     let pause = json!({"action": "pause", "pool": "worker"});
     assert_eq!(site.post("/api/actions", jane, &pause).await.status(), 200);

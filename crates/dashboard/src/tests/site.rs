@@ -3,15 +3,15 @@
 //! What it is not: tests.
 
 use crate::authorization::FLEET;
-use crate::cluster_gate::ClusterGate;
+use crate::cluster_access::ClusterAccess;
 use crate::fake_cluster::{object, status};
 use crate::feed::Feed;
-use crate::gate::ACTION_HEADER;
+use crate::local_access::ACTION_HEADER;
 use crate::node_events::NodeEvents;
 use crate::page_actions::CHECKS;
 use crate::required_right::WITH_SECRETS;
 use crate::routes::router;
-use crate::shared::{Door, Peer, Shared};
+use crate::shared::{AccessMode, Peer, Shared};
 use api::v1::ControllerConfig;
 use axum::Router;
 use axum::body::Body;
@@ -149,11 +149,11 @@ impl Site {
         let (api, feed) = (FakeApi::default(), Arc::new(Feed::new("https://c")));
         let events = Arc::new(NodeEvents::default());
         let client = api.client();
-        let gate =
-            ClusterGate::new(&client, vec![HOST.to_owned()], vec![format!("{PROXY}/32").parse().unwrap()]);
+        let access =
+            ClusterAccess::new(&client, vec![HOST.to_owned()], vec![format!("{PROXY}/32").parse().unwrap()]);
         let shared = Shared {
-            client: gate.client_of(Arc::default()),
-            door: Door::Cluster(Arc::new(gate)),
+            client: access.client_of(Arc::default()),
+            access_mode: AccessMode::Cluster(Arc::new(access)),
             feed: Arc::clone(&feed),
             timeline: Arc::default(),
             events: Arc::clone(&events),

@@ -97,7 +97,7 @@ impl NodeEvent {
 
 /// A node's way to a config.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Way {
+struct ObservedUpdate {
     /// `None`: the events do not say.
     config: Option<String>,
     track: NodeUpdate,
@@ -109,7 +109,7 @@ struct Way {
 #[derive(Debug, Default)]
 pub(crate) struct EventHistory {
     /// The ways of each node, the oldest first.
-    ways: HashMap<String, Vec<Way>>,
+    updates: HashMap<String, Vec<ObservedUpdate>>,
     /// Why it is not all that there is, as a sentence.
     pub(crate) unread: Option<String>,
     /// It is for people who may not list events.
@@ -122,21 +122,21 @@ pub(super) type OfRollout<'a> = BTreeMap<&'a str, Cow<'a, NodeUpdate>>;
 impl EventHistory {
     pub(crate) fn of(mut words: Vec<NodeEvent>) -> Self {
         words.sort_by_key(|word| (word.at, word.what));
-        let mut ways: HashMap<String, Vec<Way>> = HashMap::new();
+        let mut updates: HashMap<String, Vec<ObservedUpdate>> = HashMap::new();
         for word in words {
-            let known = ways.entry(word.node.clone()).or_default();
+            let known = updates.entry(word.node.clone()).or_default();
             put(known, word);
         }
-        for known in ways.values_mut() {
-            let begins: Vec<Option<Timestamp>> = known.iter().map(|way| way.track.first()).collect();
-            for (way, next) in known.iter_mut().zip(begins.into_iter().skip(1)) {
+        for known in updates.values_mut() {
+            let begins: Vec<Option<Timestamp>> = known.iter().map(|update| update.track.first()).collect();
+            for (update, next) in known.iter_mut().zip(begins.into_iter().skip(1)) {
                 // It went elsewhere.
-                way.track.left = next.filter(|_| way.track.done.is_none());
+                update.track.left = next.filter(|_| update.track.done.is_none());
             }
             let over = known.len().saturating_sub(KEPT);
             known.drain(..over);
         }
-        Self { ways, unread: None, hidden: false }
+        Self { updates, unread: None, hidden: false }
     }
 
     /// For people who may not list events.
@@ -152,7 +152,7 @@ impl EventHistory {
     /// Of how many nodes it tells something.
     #[cfg(test)]
     pub(crate) fn nodes(&self) -> usize {
-        self.ways.len()
+        self.updates.len()
     }
 
     pub(super) fn is_hidden(&self) -> bool {
@@ -162,12 +162,12 @@ impl EventHistory {
     /// By rollout: the pool that a node is in now, and the config.
     pub(super) fn rollouts<'a>(&'a self, fleet: &'a Fleet) -> BTreeMap<(&'a str, &'a str), OfRollout<'a>> {
         let mut all: BTreeMap<(&str, &str), OfRollout<'_>> = BTreeMap::new();
-        for (node, ways) in &self.ways {
+        for (node, updates) in &self.updates {
             let Some(cell) = fleet.nodes.get(node) else { continue };
-            for way in ways {
-                if let Some(config) = &way.config {
+            for update in updates {
+                if let Some(config) = &update.config {
                     let one = all.entry((&cell.pool, config)).or_default();
-                    one.insert(node, ended(way, config, cell));
+                    one.insert(node, ended(update, config, cell));
                 }
             }
         }
@@ -177,49 +177,52 @@ impl EventHistory {
     /// The way without a name that is the one which MachineConfigNodes show.
     pub(super) fn nameless(&self, node: &str, seen: &NodeUpdate) -> Option<&NodeUpdate> {
         seen.done?;
-        let ways = self.ways.get(node)?.iter().filter(|way| way.config.is_none());
-        ways.map(|way| &way.track).find(|told| told.done.is_some() && seen.is_same_way(told))
+        let updates = self.updates.get(node)?.iter().filter(|update| update.config.is_none());
+        updates.map(|update| &update.track).find(|told| told.done.is_some() && seen.is_same_way(told))
     }
 }
 
 /// Adds what an event tells to the ways of its node.
-fn put(ways: &mut Vec<Way>, word: NodeEvent) {
+fn put(updates: &mut Vec<ObservedUpdate>, word: NodeEvent) {
     let NodeEvent { node: _, config, at, what, waits } = word;
-    let is_its = |way: &Way| config.is_none() || way.config.is_none() || way.config == config;
+    let is_its =
+        |update: &ObservedUpdate| config.is_none() || update.config.is_none() || update.config == config;
     let found = match (&config, what) {
         // It comes along with the end, in any order.
-        (Some(_), Happened::Uncordoned) => ways.iter().rposition(|way| way.config == config),
+        (Some(_), Happened::Uncordoned) => updates.iter().rposition(|update| update.config == config),
         (Some(_), _) => {
-            let named = |way: &Way| way.config == config && way.track.done.is_none();
-            ways.iter().rposition(named).or(ways.len().checked_sub(1))
+            let named = |update: &ObservedUpdate| update.config == config && update.track.done.is_none();
+            updates.iter().rposition(named).or(updates.len().checked_sub(1))
         }
-        (None, _) => ways.len().checked_sub(1),
+        (None, _) => updates.len().checked_sub(1),
     };
-    let is_open = |way: &Way| way.track.done.is_none() || what == Happened::Uncordoned;
-    let found = found.filter(|at| ways.get(*at).is_some_and(|way| is_its(way) && is_open(way)));
+    let is_open = |update: &ObservedUpdate| update.track.done.is_none() || what == Happened::Uncordoned;
+    let found = found.filter(|at| updates.get(*at).is_some_and(|update| is_its(update) && is_open(update)));
     let place = match (found, what) {
         (Some(place), _) => place,
         // Events of the others belong to a way that is known.
         (None, Happened::Cordoned | Happened::DrainAsked | Happened::Reboots | Happened::NoReboot)
         | (None, Happened::Drained) => {
-            ways.push(Way::default());
-            ways.len() - 1
+            updates.push(ObservedUpdate::default());
+            updates.len() - 1
         }
         // The rest of it is forgotten already. One that is known to be over does not end once more.
-        (None, Happened::Done) if config.is_some() && ways.iter().all(|way| way.config != config) => {
-            ways.push(Way::default());
-            ways.len() - 1
+        (None, Happened::Done)
+            if config.is_some() && updates.iter().all(|update| update.config != config) =>
+        {
+            updates.push(ObservedUpdate::default());
+            updates.len() - 1
         }
         (None, _) => return,
     };
-    let Some(way) = ways.get_mut(place) else { return };
-    way.config = way.config.take().or(config);
-    way.last = way.last.max(at);
-    let steps = &mut way.track.steps;
+    let Some(update) = updates.get_mut(place) else { return };
+    update.config = update.config.take().or(config);
+    update.last = update.last.max(at);
+    let steps = &mut update.track.steps;
     match what {
         Happened::Cordoned => _ = steps.at(Stage::Cordoned).done.get_or_insert(at),
         Happened::DrainAsked => _ = steps.at(Stage::Drained).began.get_or_insert(at),
-        Happened::DrainWaits => way.track.waited = waits,
+        Happened::DrainWaits => update.track.waited = waits,
         Happened::Drained => {
             steps.at(Stage::Drained).done.get_or_insert(at);
             steps.at(Stage::Applied).began.get_or_insert(at);
@@ -235,21 +238,21 @@ fn put(ways: &mut Vec<Way>, word: NodeEvent) {
         }
         Happened::Rebooted => {}
         Happened::Uncordoned => _ = steps.at(Stage::Uncordoned).done.get_or_insert(at),
-        Happened::Done => way.track.done = Some(at),
+        Happened::Done => update.track.done = Some(at),
     }
 }
 
 /// A way whose end no event tells, with what the fleet shows of it: the node is there, it fails, or it goes elsewhere.
-fn ended<'a>(way: &'a Way, config: &str, cell: &Cell) -> Cow<'a, NodeUpdate> {
-    let mut track = Cow::Borrowed(&way.track);
+fn ended<'a>(update: &'a ObservedUpdate, config: &str, cell: &Cell) -> Cow<'a, NodeUpdate> {
+    let mut track = Cow::Borrowed(&update.track);
     if !track.is_open() {
         return track;
     }
     let row = &cell.row;
     if row.desired != config {
-        track.to_mut().left = Some(way.last);
+        track.to_mut().left = Some(update.last);
     } else if row.current == config && matches!(row.phase, Phase::Done | Phase::Unavailable) {
-        track.to_mut().done = Some(way.last);
+        track.to_mut().done = Some(update.last);
     } else if row.phase == Phase::Failing {
         track.to_mut().failing = true;
     }

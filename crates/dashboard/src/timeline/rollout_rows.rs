@@ -64,25 +64,25 @@ impl Timeline {
         let one = match one {
             Some(one) => one,
             None if nodes.is_empty() => return None,
-            None => Known::nothing(pool, config),
+            None => RolloutRecord::nothing(pool, config),
         };
         Some(json!({"now": now, "rollout": one.shown(now, usize::MAX, &nodes, told)}).to_string())
     }
 
     /// The last rollouts of each pool, the newest first.
-    fn known<'a>(&'a self, fleet: &'a Fleet, told: &'a EventHistory) -> Vec<Known<'a>> {
+    fn known<'a>(&'a self, fleet: &'a Fleet, told: &'a EventHistory) -> Vec<RolloutRecord<'a>> {
         let mut words = told.rollouts(fleet);
-        let seen = self.rollouts.iter().rev().map(|rollout| Known {
+        let seen = self.rollouts.iter().rev().map(|rollout| RolloutRecord {
             pool: &rollout.pool,
             config: &rollout.config,
             last: rollout.last,
             nodes: Some(&rollout.nodes),
             told: words.remove(&(&*rollout.pool, &*rollout.config)).unwrap_or_default(),
         });
-        let mut all: Vec<Known<'_>> = seen.collect();
+        let mut all: Vec<RolloutRecord<'_>> = seen.collect();
         all.extend(words.into_iter().map(|((pool, config), told)| {
             let last = told.values().filter_map(|track| track.last()).max().unwrap_or_default();
-            Known { last, told, ..Known::nothing(pool, config) }
+            RolloutRecord { last, told, ..RolloutRecord::nothing(pool, config) }
         }));
         all.sort_by_key(|one| Reverse(one.last));
         let mut count: HashMap<&str, usize> = HashMap::new();
@@ -97,7 +97,7 @@ impl Timeline {
     /// Those under way first, then those whose nodes only wait, then those that are over; in each, the newest first.
     pub(super) fn shown(&self, now: Timestamp, fleet: &Fleet, told: &EventHistory) -> Vec<Shown> {
         let mut behind = behind(fleet);
-        let mut take = |one: &Known<'_>| {
+        let mut take = |one: &RolloutRecord<'_>| {
             let of_it = behind.get(one.pool).is_some_and(|b| b.config == one.config);
             of_it.then(|| behind.remove(one.pool)).flatten().map(|b| b.nodes).unwrap_or_default()
         };
@@ -105,7 +105,7 @@ impl Timeline {
         let begun: Vec<Shown> = known.map(|one| one.shown(now, MOST, &take(&one), told)).collect();
         let only_wait = behind
             .into_iter()
-            .map(|(pool, b)| Known::nothing(pool, b.config).shown(now, MOST, &b.nodes, told));
+            .map(|(pool, b)| RolloutRecord::nothing(pool, b.config).shown(now, MOST, &b.nodes, told));
         let mut all: Vec<Shown> = begun.into_iter().chain(only_wait).collect();
         let rank = |one: &Shown| {
             let first = one.counts.iter().map(|(state, _)| *state).min();
@@ -142,7 +142,7 @@ fn behind(fleet: &Fleet) -> BTreeMap<&str, Behind<'_>> {
 }
 
 /// All that is known of one rollout.
-struct Known<'a> {
+struct RolloutRecord<'a> {
     pool: &'a str,
     config: &'a str,
     /// The latest time that is known of it.
@@ -153,7 +153,7 @@ struct Known<'a> {
     told: OfRollout<'a>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> RolloutRecord<'a> {
     /// One of which nothing is known.
     fn nothing(pool: &'a str, config: &'a str) -> Self {
         Self { pool, config, last: Timestamp::default(), nodes: None, told: BTreeMap::new() }

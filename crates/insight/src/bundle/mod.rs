@@ -4,6 +4,7 @@
 //! What it is not: the archive, which the program writes, and logs of hosts, which no API server has.
 
 pub(crate) mod redact;
+pub(crate) mod redact_text;
 
 use crate::objects::lists::pages;
 use crate::status::follow::snapshot;
@@ -14,7 +15,8 @@ use k8s_openapi::api::core::v1::Event;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, LogParams};
 use kube::core::GroupVersionKind;
-use redact::{redacted, redacted_lines};
+use redact::redacted;
+use redact_text::redacted_lines;
 use serde_json::{Value, json};
 use std::time::Duration;
 

@@ -265,7 +265,9 @@ impl ChangePlan {
             }
             all.notes.extend(change.warnings.iter().map(|w| format!("pool {pool}: WARNING: {w}")));
             let tried = |what: &String| {
-                format!("pool {pool}: each node tries this, and undoes it if it is cut off by it: {what}")
+                format!(
+                    "pool {pool}: each node applies this on trial, and undoes it if it is cut off by it: {what}"
+                )
             };
             all.notes.extend(change.on_trial.iter().map(tried));
             all.pools.push(change);

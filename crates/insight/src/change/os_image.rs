@@ -49,8 +49,8 @@ impl fmt::Display for PulledImage {
             }
             None => write!(
                 f,
-                "pulls the OS image {image}; how large it is, the controller finds out before the first node goes, and \
-                 `mco image inspect` says now"
+                "pulls the OS image {image}; its size is not known yet: the controller finds it out before the first node \
+                 goes, and `mco image inspect` shows it now"
             ),
         }
     }
@@ -92,7 +92,7 @@ mod tests {
                 "of another image",
                 config("new", "q.io/os:2", found("q.io/os:1", 5)),
                 found("q.io/os:2", 0),
-                Some("pulls the OS image q.io/os:2; how large"),
+                Some("pulls the OS image q.io/os:2; its size is not known"),
             ),
         ] {
             let other = config("other", "q.io/os:2", elsewhere);

@@ -2,6 +2,7 @@
 //!
 //! What it is not: that rule (see `render`), or the reading of objects.
 
+use crate::change::settings::without_feature_gate;
 use crate::objects::{Objects, is, object, pool_of};
 use api::names::{ARBITER, CONTROLLER_CONFIG, GROUP, MASTER, WORKER};
 use api::shape::ShapeError;
@@ -149,6 +150,32 @@ pub fn rendered(
     Ok((all, warnings))
 }
 
+/// What a cluster has: the rendered config that each pool is to have, and the objects without rendered configs.
+///
+/// # Errors
+/// A rendered config cannot be read.
+pub fn in_force(objects: Objects) -> Result<(Rendered, Objects), UnrenderableError> {
+    let text = |v: &Value, path: &str| v.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let configs: BTreeMap<String, &(String, Value)> = objects
+        .iter()
+        .filter(|(_, v)| is(v, GROUP, "MachineConfig"))
+        .map(|o| (text(&o.1, "/metadata/name"), o))
+        .collect();
+    let mut rendered = Rendered::new();
+    for (_, pool) in objects.iter().filter(|(_, v)| is(v, GROUP, "MachineConfigPool")) {
+        if let Some((origin, config)) = configs.get(&text(pool, "/spec/configuration/name")) {
+            let (origin, pool) = (origin.clone(), text(pool, "/metadata/name"));
+            match api::shape::read(config) {
+                Ok(config) => drop(rendered.insert(pool, config)),
+                Err(source) => return Err(UnrenderableError::Rendered { origin, pool, source }),
+            }
+        }
+    }
+    let others = objects.into_iter().filter(|(_, v)| pool_of(v).is_none()).collect();
+    // What is generated from feature gates exists already.
+    Ok((rendered, without_feature_gate(others)))
+}
+
 /// A pool with nothing but the settings that other pools inherit.
 fn stream_alone(pool: &Value) -> Value {
     let mut alone = json!({
@@ -174,4 +201,37 @@ fn add_default_pools(objects: &mut Objects) -> Result<(), UnrenderableError> {
         objects.push(("default pools".to_owned(), object(&pool, "MachineConfigPool")));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_pools_config_in_force_is_taken_out_and_older_ones_are_left_out() {
+        let config = |name: &str| json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig", "metadata": {"name": name}, "spec": {}});
+        let pool = |name: &str, config: &str| json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool", "metadata": {"name": name}, "spec": {"configuration": {"name": config}}});
+        let hash = |digit: &str| format!("rendered-worker-{}", digit.repeat(32));
+        let all = [
+            config("50-a"),
+            config(&hash("1")),
+            config(&hash("2")),
+            pool("worker", &hash("2")),
+            pool("new", ""),
+        ];
+        let all: Objects = all.into_iter().map(|v| ("the cluster".to_owned(), v)).collect();
+        let (rendered, others) = in_force(all.clone()).unwrap();
+        let rendered: Vec<_> =
+            rendered.iter().map(|(pool, config)| (pool.as_str(), config.name_any())).collect();
+        assert_eq!(rendered, [("worker", hash("2"))]);
+        let names: Vec<_> = others.iter().filter_map(|(_, v)| v["metadata"]["name"].as_str()).collect();
+        assert_eq!(names, ["50-a", "worker", "new"]);
+        let mut broken = all;
+        broken[2].1["spec"] = json!({"fips": "hunter2"});
+        let why = api::text::chain(&in_force(broken).unwrap_err());
+        assert!(
+            why.starts_with("the cluster: rendered config of worker: spec.fips") && !why.contains("hunter2"),
+            "{why}"
+        );
+    }
 }

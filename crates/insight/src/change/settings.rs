@@ -28,11 +28,18 @@ pub fn needs_templates(value: &Value) -> bool {
     is_setting(value) || is(value, GROUP, "ControllerConfig")
 }
 
+/// The objects without the FeatureGate, and without OSImageStreams if it switches them off.
+pub(crate) fn without_feature_gate(mut objects: Objects) -> Objects {
+    let is_gate = |v: &Value| is(v, FEATURE_GATE.0, FEATURE_GATE.1);
+    let off = render::streams::switched_off(objects.iter().map(|(_, v)| v).find(|v| is_gate(v)));
+    objects.retain(|(_, v)| !(is_gate(v) || off && is(v, GROUP, "OSImageStream")));
+    objects
+}
+
 /// The objects without those that MachineConfigs are generated from: the MachineConfigs exist already.
-pub(crate) fn without_settings(mut objects: Objects) -> Objects {
-    let gate = objects.iter().map(|(_, v)| v).find(|v| is(v, FEATURE_GATE.0, FEATURE_GATE.1));
-    let off = render::streams::switched_off(gate);
-    objects.retain(|(_, v)| !(is_setting(v) || off && is(v, GROUP, "OSImageStream")));
+pub(crate) fn without_settings(objects: Objects) -> Objects {
+    let mut objects = without_feature_gate(objects);
+    objects.retain(|(_, v)| !is_setting(v));
     for (_, value) in objects.iter_mut().filter(|(_, v)| is(v, GROUP, "ControllerConfig")) {
         // Layers belong to templates, and there are none here.
         if let Some(notes) = value.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {

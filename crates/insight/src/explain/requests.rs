@@ -4,6 +4,7 @@
 //! What it is not: the tracing of origins (see [`render::provenance`]).
 
 use crate::explain::{Explanation, Source};
+use api::conditions;
 use api::names::{annotation, pool_condition::RENDER_DEGRADED};
 use api::rendered::owning_pool;
 use api::v1::{MachineConfig, MachineConfigPool};
@@ -100,8 +101,8 @@ fn named(pool: &MachineConfigPool) -> Result<&str, ExplainError> {
     if !config.is_empty() {
         return Ok(config);
     }
-    let mut conditions = pool.status.iter().flat_map(|s| s.conditions.iter().flatten());
-    let why = conditions.find(|c| c.type_ == RENDER_DEGRADED && c.status == "True");
+    let conditions = pool.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+    let why = conditions::get_true(conditions, RENDER_DEGRADED);
     let why = why.map_or("is the controller running?", |c| c.message.as_str());
     Err(ExplainError::NotRendered { pool: pool.name_any(), why: why.to_owned() })
 }

@@ -5,28 +5,26 @@
 //!
 //! What it is not: the controller's caches. It writes nothing, and ends with its command.
 
+mod kind;
+mod snapshots;
+
 use crate::policies;
-use crate::status::looks::{LOOKS_LIMIT, Looks};
+use crate::status::drain_outlooks::{DrainOutlooks, OUTLOOKS_LIMIT};
 use crate::status::node_progress::{Progress, readiness};
-use crate::status::served::{STREAMS_LIMIT, Served, Unread, served};
+use crate::status::served::{STREAMS_LIMIT, Served, served};
 use crate::status::watch_errors::{FIRST_LISTS, FollowError, Troubles, refused};
-use crate::status::watches::{Said, WatchEvent, Watches, streams, watches};
-use crate::status::{KnownNode, Snapshot, View};
-use api::k8s::{ObjectMeta, Time};
-use api::names;
+use crate::status::watches::{WatchEvent, WatchMessage, Watches, watches};
+use crate::status::{KnownNode, Snapshot};
+use api::k8s::ObjectMeta;
 use api::rendered::owning_pool;
 use api::v1::{ControllerConfig, MachineConfigPool};
 use api::v1alpha1::RolloutPolicy;
 use futures::StreamExt;
-use jiff::Timestamp;
-use kube::runtime::watcher::Event;
+use kind::Kind;
 use kube::{Client, ResourceExt};
-use rollout::pinned_images::PinFacts;
-use rollout::policy::PoolPolicies;
+use rollout::ConfigView;
 use rollout::view::{EtcdMember, Names, NodeView, OsBuild, OsConfig};
-use rollout::{ConfigView, ControllerMemory, RolloutPlan, Sources, Streams};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -36,43 +34,6 @@ const REDRAW: Duration = Duration::from_millis(250);
 
 /// With fewer interned strings than this, a search for unused ones frees too little to be worth it.
 const MANY_NAMES: usize = 10_000;
-
-/// The objects of one kind: the known ones, and a new list that is not complete yet.
-struct Kind<T> {
-    known: BTreeMap<String, T>,
-    coming: BTreeMap<String, T>,
-    listed: bool,
-}
-
-impl<T> Kind<T> {
-    fn new() -> Self {
-        Self { known: BTreeMap::new(), coming: BTreeMap::new(), listed: false }
-    }
-
-    /// For an optional kind: if it is not installed, there is no list to wait for.
-    fn expected(served: bool) -> Self {
-        Self { listed: !served, ..Self::new() }
-    }
-
-    fn take<K: ResourceExt>(&mut self, event: Event<K>, keep: impl FnOnce(&K) -> T) {
-        match event {
-            Event::Init => self.coming.clear(),
-            Event::InitApply(object) => {
-                self.coming.insert(object.name_any(), keep(&object));
-            }
-            Event::InitDone => {
-                self.known = std::mem::take(&mut self.coming);
-                self.listed = true;
-            }
-            Event::Apply(object) => {
-                self.known.insert(object.name_any(), keep(&object));
-            }
-            Event::Delete(object) => {
-                self.known.remove(&object.name_any());
-            }
-        }
-    }
-}
 
 /// Lists everything once and makes a snapshot of it.
 ///
@@ -101,7 +62,7 @@ pub struct ClusterWatch {
     etcd: [Kind<Option<EtcdMember>>; EtcdMember::PLACES.len()],
     /// `None`: one that this version cannot read.
     policies: Kind<Option<RolloutPolicy>>,
-    looks: Looks,
+    drain_outlooks: DrainOutlooks,
     names: Names,
     troubles: Troubles,
     /// How many strings are interned when those that are not used any more are dropped.
@@ -139,7 +100,7 @@ impl ClusterWatch {
                 return Err(error);
             }
             // What is not seen in time comes with a later snapshot.
-            drop(tokio::time::timeout(LOOKS_LIMIT, me.look()).await);
+            drop(tokio::time::timeout(OUTLOOKS_LIMIT, me.fetch_outlooks()).await);
             Ok(me)
         };
         tokio::time::timeout(FIRST_LISTS, begin).await.map_err(|_| FollowError::Late)?
@@ -163,7 +124,7 @@ impl ClusterWatch {
             operators: Kind::expected(served.operators.is_there()),
             etcd: served.etcd.map(|there| Kind::expected(there.is_there())),
             policies: Kind::expected(served.policies.is_there()),
-            looks: Looks::new(client.clone()),
+            drain_outlooks: DrainOutlooks::new(client.clone()),
             names: Names::default(),
             troubles: Troubles::default(),
             prune_at: MANY_NAMES,
@@ -184,8 +145,8 @@ impl ClusterWatch {
     /// Takes the next event of the first lists. A failure in them ends everything.
     async fn take_next(&mut self) -> Result<(), FollowError> {
         match self.seen.next().await {
-            Some(Said { event: Ok(seen), .. }) => self.take(seen),
-            Some(Said { event: Err(error), .. }) => return Err(refused(error)),
+            Some(WatchMessage { event: Ok(seen), .. }) => self.take(seen),
+            Some(WatchMessage { event: Err(error), .. }) => return Err(refused(error)),
             None => return Err(FollowError::Ended),
         }
         Ok(())
@@ -206,7 +167,7 @@ impl ClusterWatch {
             let next = async {
                 tokio::select! {
                     seen = self.seen.next() => Some(seen),
-                    () = self.looks.changed() => None,
+                    () = self.drain_outlooks.changed() => None,
                 }
             };
             let next = match end {
@@ -221,7 +182,7 @@ impl ClusterWatch {
                 continue;
             };
             // Watches do not end.
-            let Some(Said { watch, kind, answered, event }) = seen else { return };
+            let Some(WatchMessage { watch, kind, answered, event }) = seen else { return };
             if answered {
                 self.troubles.over(watch);
             }
@@ -288,46 +249,6 @@ impl ClusterWatch {
         }
     }
 
-    /// Why the known objects may be out of date: the last failure of each watch that has not succeeded since, with its kinds.
-    /// A failure is forgotten after some time, so call this again.
-    pub fn trouble(&self) -> Option<String> {
-        self.troubles.text(Instant::now())
-    }
-
-    /// What is not known because this person may not read it, the API server did not answer in time, or another version has
-    /// written it: each as a sentence.
-    pub fn unread(&self) -> Vec<Unread> {
-        let newer = self.policies.known.iter().filter(|(_, policy)| policy.is_none());
-        let newer = newer.map(|(name, _)| Unread {
-            kind: "RolloutPolicy",
-            words: format!(
-                "RolloutPolicy {name} cannot be read, another version has written it: what it holds back looks free to move"
-            ),
-        });
-        let looks = self.looks.unread().map(|words| Unread { kind: "Pod", words: words.to_owned() });
-        self.served.unread().into_iter().chain(newer).chain(looks).collect()
-    }
-
-    /// What the drain of a node waits for, as the controller says on the Node; `None`: it does not wait, or there is none.
-    pub fn drain_wait(&self, node: &str) -> Option<&Arc<str>> {
-        self.nodes.known.get(node)?.view.drain_wait.as_ref()
-    }
-
-    /// The zone of a node, where its Node has a label for it.
-    pub fn zone(&self, node: &str) -> Option<&str> {
-        self.nodes.known.get(node)?.view.zone()
-    }
-
-    /// What MachineConfigNodes say, by node; `None` for one without a status. Unchanged entries are the same value in memory.
-    pub fn progress(&self) -> &BTreeMap<String, Option<Arc<Progress>>> {
-        &self.progress.known
-    }
-
-    /// Whether a pool is paused; `None`: there is no such pool.
-    pub fn is_paused(&self, pool: &str) -> Option<bool> {
-        self.pools.known.get(pool).map(|p| p.spec.paused)
-    }
-
     /// Takes a pool from the answer to a write, before the watch reports it.
     pub fn put_pool(&mut self, pool: MachineConfigPool) {
         self.pools.known.insert(pool.name_any(), pool);
@@ -364,80 +285,6 @@ impl ClusterWatch {
 
     fn streams_listed(&self) -> bool {
         self.streams.listed && self.feature_gates.listed
-    }
-
-    /// The OS image streams, as the controller sees them.
-    fn known_streams(&self) -> Streams<'_> {
-        if !self.streams_listed() {
-            return Streams::Unknown;
-        }
-        let gate = self.feature_gates.known.get(names::CLUSTER);
-        streams(&self.served, gate, self.streams.known.get(names::CLUSTER))
-    }
-
-    /// The policies of the pools, and the plan that follows them. The looks that the plan asks for come before a later one.
-    fn plan(&self, now: Timestamp) -> (PoolPolicies, RolloutPlan) {
-        let (pools, policies): (Vec<_>, Vec<_>) =
-            (self.pools.known.values().collect(), self.policies.known.values().flatten().collect());
-        let exists = |name: &str| self.configs.known.contains_key(name);
-        let policies = PoolPolicies::of(&policies, &pools, &exists, None);
-        let pins = |(node, progress): (&String, &Option<Arc<Progress>>)| {
-            Some((Arc::from(&**node), progress.as_ref()?.pins.clone()))
-        };
-        let sources = Sources {
-            pools,
-            nodes: self.nodes.known.values().map(|n| &n.view).collect(),
-            configs: Some(&self.configs.known),
-            os_configs: self.os_configs.known.values().collect(),
-            os_builds: self.os_builds.known.values().collect(),
-            controller_config: self.settings.known.get(names::CONTROLLER_CONFIG),
-            streams: self.known_streams(),
-            operator_nodes: self.operators.known.values().cloned().collect(),
-            masters_schedulable: self.schedulable.known.get(names::CLUSTER).copied(),
-            etcd: self.etcd.iter().flat_map(|place| place.known.values().flatten()).cloned().collect(),
-            policies: Some(&policies),
-            outlooks: self.looks.outlooks(),
-            // Sets are not watched: their generations are those that the nodes report.
-            pins: PinFacts {
-                nodes: self.progress.known.iter().filter_map(pins).collect(),
-                ..PinFacts::default()
-            },
-            memory: ControllerMemory::default(),
-        };
-        let facts = sources.facts();
-        let plan = rollout::plan(&sources.inputs(&facts, Time(now)));
-        self.looks.want(&plan);
-        (policies, plan)
-    }
-
-    /// Looks at nodes until the plan waits for no look: each plan may ask about further nodes.
-    async fn look(&mut self) {
-        while self.asks_for_looks() {
-            self.looks.changed().await;
-        }
-    }
-
-    /// Whether the plan waits for looks at nodes. Without a policy that has `drain` there are none.
-    fn asks_for_looks(&self) -> bool {
-        let drains = self.policies.known.values().flatten().any(|policy| policy.spec.drain.is_some());
-        if drains {
-            self.plan(Timestamp::now());
-        }
-        drains && self.looks.are_due()
-    }
-
-    /// Where everything stands.
-    pub fn snapshot(&self, only: &[String]) -> Snapshot {
-        let now = Timestamp::now();
-        let (policies, plan) = self.plan(now);
-        let view = View {
-            plan: &plan,
-            pools: &self.pools.known,
-            nodes: &self.nodes.known,
-            policies: Some(&policies),
-            progress: &self.progress.known,
-        };
-        Snapshot::of(view, only, now)
     }
 }
 

@@ -3,9 +3,9 @@
 //! The answers are those of `rollout::plan`, the same value that the controller acts on. What it is not: the watches that
 //! fill it (see `follow`).
 
+pub(crate) mod drain_outlooks;
 pub(crate) mod findings;
 pub(crate) mod follow;
-pub(crate) mod looks;
 pub(crate) mod node_progress;
 pub(crate) mod policy;
 pub(crate) mod rows;
@@ -16,7 +16,7 @@ pub(crate) mod watches;
 use crate::status::findings::Finding;
 use crate::status::node_progress::Progress;
 use crate::status::rows::{NodeRow, Phase, PoolRow};
-use api::conditions;
+use api::conditions::{self, StatusCondition as _};
 use api::names::pool_condition::{RENDER_DEGRADED, UPDATED, UPDATING};
 use api::v1::MachineConfigPool;
 use jiff::Timestamp;
@@ -103,7 +103,7 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
         let count = |f: fn(&Step) -> bool| p.nodes.iter().filter(|n| f(&n.step)).count();
         let updating = conditions.and_then(|list| conditions::get(list, UPDATING));
         let behind = conditions.and_then(|list| conditions::get(list, UPDATED));
-        let behind = behind.filter(|c| c.status == "False").and_then(|c| c.last_transition_time.as_ref());
+        let behind = behind.filter(|c| c.is_false()).and_then(|c| c.last_transition_time.as_ref());
         let row = |n: &NodeStep| {
             let known = nodes.get(&*n.node);
             let view = known.map(|k| &k.view);
@@ -133,7 +133,7 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
         let updated = count(|s| matches!(s, Step::Done));
         let pace = RolloutProgress {
             began: updating
-                .filter(|c| c.status == "True")
+                .filter(|c| c.is_true())
                 .and_then(|c| c.last_transition_time.as_ref().map(|t| t.0)),
             finished: finished.collect(),
             left: p.nodes.len() - updated,
@@ -151,7 +151,7 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
             conditions: conditions
                 .into_iter()
                 .flatten()
-                .filter(|c| c.status == "True")
+                .filter(|c| c.is_true())
                 .map(|c| (c.type_.clone(), c.message.clone()))
                 .collect(),
             paused: pool.is_some_and(|pool| pool.spec.paused),
@@ -161,7 +161,7 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
             pinned: pool.and_then(|p| Some(rollout::pinned_text(p, rollout::pinned_config(p)?))),
             images: pool.and_then(|pool| images(pool, p.nodes.iter().map(|n| &*n.node), progress)),
             stuck: conditions
-                .and_then(|list| conditions::get(list, RENDER_DEGRADED).filter(|c| c.status == "True"))
+                .and_then(|list| conditions::get_true(list, RENDER_DEGRADED))
                 .map(|c| format!("it cannot be rendered: {}", c.message))
                 .or_else(|| p.stuck())
                 .or_else(|| pool.and_then(|p| Some(rollout::pinned_text(p, rollout::pinned_config(p)?)))),

@@ -153,7 +153,7 @@ impl Phase {
     }
 
     /// Its meaning, in one line.
-    pub fn about(self) -> &'static str {
+    pub fn meaning(self) -> &'static str {
         match self {
             Self::Done => "In the pool's config and available",
             Self::Unavailable => "In the pool's config, not available",

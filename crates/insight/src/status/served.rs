@@ -65,7 +65,8 @@ impl Served {
         let streams = [self.streams, self.feature_gates].into_iter().find(|there| there.is_unknown());
         let about_streams = match streams {
             Some(Presence::Late) => {
-                "OSImageStreams and FeatureGates were not answered in time: a pool's stream is the one that its status names"
+                "the API server has not listed OSImageStreams and FeatureGates in time: a pool's stream is the one that \
+                 its status names"
             }
             _ => {
                 "OSImageStreams and FeatureGates cannot be read: a pool's stream is the one that its status names"
@@ -80,17 +81,17 @@ impl Served {
             (
                 Some(self.policies),
                 "RolloutPolicy",
-                "RolloutPolicies cannot be read: what they hold back looks free to move",
+                "RolloutPolicies cannot be read: nodes that they hold back are shown as free to move",
             ),
             (
                 Some(self.os_configs),
                 "MachineOSConfig",
-                "MachineOSConfigs cannot be read: pools with an image of their own look like others",
+                "MachineOSConfigs cannot be read: pools with an image of their own are shown like others",
             ),
             (
                 Some(self.os_builds),
                 "MachineOSBuild",
-                "MachineOSBuilds cannot be read: what waits for an image looks free to move",
+                "MachineOSBuilds cannot be read: nodes that wait for an image are shown as free to move",
             ),
             (
                 Some(self.scheduler),
@@ -231,7 +232,7 @@ async fn presence<K: Clone + serde::de::DeserializeOwned + std::fmt::Debug>(
     api: Api<K>,
 ) -> Result<Presence, CallError> {
     let one = ListParams::default().limit(1);
-    match call(|| "look which kinds the cluster serves".to_owned(), api.list_metadata(&one)).await {
+    match call(|| "find out which kinds the cluster serves".to_owned(), api.list_metadata(&one)).await {
         Ok(_) => Ok(Presence::There),
         Err(error) if error.is_forbidden() => Ok(Presence::Unknown),
         Err(error) if error.is_absent_or_forbidden() => Ok(Presence::Absent),

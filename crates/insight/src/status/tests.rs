@@ -162,7 +162,7 @@ fn of_a_thousand_nodes_only_the_unfinished_are_listed() {
 fn a_phase_has_one_name_on_the_command_line_and_in_json() {
     for phase in Phase::ALL {
         assert_eq!(json!(phase), phase.name());
-        assert!(!phase.about().is_empty());
+        assert!(!phase.meaning().is_empty());
     }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::status::served::{Optional, Served, lists_streams};
 use api::k8s::{Node, Pod};
+use api::names::{label, part};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
 use api::v1alpha1::RolloutPolicy;
 use futures::stream::BoxStream;
@@ -65,10 +66,10 @@ pub(super) fn streams<'a>(served: &Served, gate: Option<&Value>, object: Option<
     }
 }
 
-pub(super) type Watches = Pin<Box<dyn Stream<Item = Said> + Send>>;
+pub(super) type Watches = Pin<Box<dyn Stream<Item = WatchMessage> + Send>>;
 
 /// A message from one of the watches.
-pub(super) struct Said {
+pub(super) struct WatchMessage {
     /// The watch's index.
     pub(super) watch: usize,
     /// The kind of its objects, in the plural.
@@ -80,11 +81,11 @@ pub(super) struct Said {
 }
 
 /// The messages of a kind's watch; its index is set later.
-fn said<K>(
+fn message_of<K>(
     kind: &'static str,
     seen: impl Fn(Event<K>) -> WatchEvent,
-) -> impl Fn(Result<Event<K>, watcher::Error>) -> Said {
-    move |event| Said {
+) -> impl Fn(Result<Event<K>, watcher::Error>) -> WatchMessage {
+    move |event| WatchMessage {
         watch: 0,
         kind,
         answered: !matches!(event, Err(_) | Ok(Event::Init)),
@@ -103,9 +104,9 @@ pub(super) fn watches(client: &Client, served: Served) -> Watches {
     let nodes = watcher(Api::<Node>::all(client.clone()), how()).default_backoff();
     let settings = watcher(Api::<ControllerConfig>::all(client.clone()), how()).default_backoff();
     let mut all = vec![
-        settings.map(said("ControllerConfigs", WatchEvent::Settings)).boxed(),
-        pools.map(said("MachineConfigPools", WatchEvent::Pool)).boxed(),
-        nodes.map(said("Nodes", WatchEvent::Node)).boxed(),
+        settings.map(message_of("ControllerConfigs", WatchEvent::Settings)).boxed(),
+        pools.map(message_of("MachineConfigPools", WatchEvent::Pool)).boxed(),
+        nodes.map(message_of("Nodes", WatchEvent::Node)).boxed(),
     ];
     let Optional { progress, os_configs, os_builds, scheduler, os_streams, feature_gates, operators, etcd } =
         Optional::of(client);
@@ -113,35 +114,37 @@ pub(super) fn watches(client: &Client, served: Served) -> Watches {
         true => {
             let resource = ApiResource::erase::<MachineConfig>(&());
             let configs = Api::<ConfigImage>::all_with(client.clone(), &resource);
-            let seen = said("MachineConfigs", WatchEvent::ConfigImage);
+            let seen = message_of("MachineConfigs", WatchEvent::ConfigImage);
             watcher(configs, how()).default_backoff().map(seen).boxed()
         }
         false => {
             let configs = Api::<PartialObjectMeta<MachineConfig>>::all(client.clone());
-            let seen = said("MachineConfigs", WatchEvent::Config);
+            let seen = message_of("MachineConfigs", WatchEvent::Config);
             watcher(configs, how()).default_backoff().map(seen).boxed()
         }
     });
     if served.operators.is_there() {
-        let ours = how().labels("k8s-app=machine-config-operator");
-        let seen = said("operator pods", WatchEvent::Operator);
+        let ours = how().labels(&format!("{}={}", label::PART, part::OPERATOR));
+        let seen = message_of("operator pods", WatchEvent::Operator);
         all.push(watcher(operators, ours).default_backoff().map(seen).boxed());
     }
     for (place, api) in etcd.into_iter().enumerate() {
         let (_, label) = EtcdMember::PLACES.get(place).copied().unwrap_or_default();
         if served.etcd.get(place).is_some_and(|there| there.is_there()) {
             let members = watcher(api, how().labels(label)).default_backoff();
-            all.push(members.map(said("etcd pods", move |event| WatchEvent::Etcd(place, event))).boxed());
+            all.push(
+                members.map(message_of("etcd pods", move |event| WatchEvent::Etcd(place, event))).boxed(),
+            );
         }
     }
     if served.policies.is_there() {
-        let seen = said("RolloutPolicies", WatchEvent::Policy);
+        let seen = message_of("RolloutPolicies", WatchEvent::Policy);
         let resource = ApiResource::erase::<RolloutPolicy>(&());
         let policies = Api::<DynamicObject>::all_with(client.clone(), &resource);
         all.push(watcher(policies, how()).default_backoff().map(seen).boxed());
     }
     if served.progress.is_there() {
-        let seen = said("MachineConfigNodes", WatchEvent::Progress);
+        let seen = message_of("MachineConfigNodes", WatchEvent::Progress);
         all.push(watcher(progress, how()).default_backoff().map(seen).boxed());
     }
     type Seen = fn(Event<DynamicObject>) -> WatchEvent;
@@ -153,11 +156,12 @@ pub(super) fn watches(client: &Client, served: Served) -> Watches {
         (served.feature_gates, feature_gates, "FeatureGates", WatchEvent::FeatureGate),
     ] {
         if there.is_there() {
-            all.push(watcher(api, how()).default_backoff().map(said(kind, seen)).boxed());
+            all.push(watcher(api, how()).default_backoff().map(message_of(kind, seen)).boxed());
         }
     }
-    let placed =
-        |(watch, one): (usize, BoxStream<'static, Said>)| one.map(move |said| Said { watch, ..said });
+    let placed = |(watch, one): (usize, BoxStream<'static, WatchMessage>)| {
+        one.map(move |message| WatchMessage { watch, ..message })
+    };
     let all = all.into_iter().enumerate().map(placed);
     Box::pin(futures::stream::select_all(all))
 }
@@ -170,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_list_that_is_only_asked_for_is_no_answer() {
-        let said = said("Nodes", WatchEvent::Node);
+        let message = message_of("Nodes", WatchEvent::Node);
         let failed = watcher::Error::NoResourceVersion;
         for (event, answered) in [
             (Ok(Event::Init), false),
@@ -178,7 +182,7 @@ mod tests {
             (Ok(Event::InitDone), true),
             (Ok(Event::Apply(Node::default())), true),
         ] {
-            assert_eq!(said(event).answered, answered);
+            assert_eq!(message(event).answered, answered);
         }
     }
 

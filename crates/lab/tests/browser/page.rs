@@ -328,7 +328,7 @@ async fn what_may_not_be_read_says_so_and_objects_of_a_newer_version_are_shown_w
     browser.wait(&format!("{unread}.includes('RolloutPolicy newer cannot be read')")).await;
     for (hash, says) in [
         ("#/rollout", "MachineConfigNodes cannot be read"),
-        ("#/rollout", "Events may not be listed"),
+        ("#/rollout", "You may not list events"),
         ("#/node/node-5", "may not list events"),
         ("#/node/node-5", "somebody may not"),
         ("#/node/node-5", "Conditions of the Node"),

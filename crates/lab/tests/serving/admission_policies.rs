@@ -195,7 +195,7 @@ async fn streams_are_kept(cluster: &Cluster) {
         .await;
     let said = tried("eleven").await;
     let words =
-        "MachineConfigPool streamed: spec.osImageStream.name eleven is no stream of OSImageStream cluster";
+        "MachineConfigPool streamed: spec.osImageStream.name eleven is not a stream of OSImageStream cluster";
     assert!(said.err.contains(words), "{said:?}");
     let said = tried("nine").await;
     assert_eq!(said.code, 0, "{said:?}");

@@ -172,7 +172,10 @@ async fn nonsense(cluster: &Cluster, dir: &Path) {
     set(cluster, json!({"image": "registry.example.com/mco:3", "pools": ["master", "worker", "Bad_Pool"]}))
         .await;
     let why = says(cluster, "Degraded", "True", &["SettingsFailed", "MachineConfigOperator cluster"]).await;
-    assert!(why.contains("spec.pools[2] \"Bad_Pool\" is no name of a pool; use a-z, 0-9 and -"), "{why}");
+    assert!(
+        why.contains("spec.pools[2] \"Bad_Pool\" is not the name of a pool; use a-z, 0-9 and -"),
+        "{why}"
+    );
     assert_eq!(controller().await, before, "the running parts are not changed, though the image is valid");
     says(cluster, "Available", "True", &[]).await;
     // A machine that joins in the meantime is approved.

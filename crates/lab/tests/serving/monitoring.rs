@@ -30,7 +30,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// The namespace of the scraper's account.
 const PLACE: &str = "openshift-machine-config-operator";
 /// Queries that have results only while nodes are being updated or drains are blocked.
-const EMPTY_AT_REST: [&str; 2] = ["Nodes on their way, the longest first", "Drains that wait for pods"];
+const EMPTY_AT_REST: [&str; 2] = ["Nodes being updated, the longest first", "Drains that wait for pods"];
 
 /// Serves this text in answer to every request.
 async fn sample(text: String) -> SocketAddr {

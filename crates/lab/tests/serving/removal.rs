@@ -255,7 +255,7 @@ async fn kept_by_another_program(cluster: &Cluster) {
         let before = all().await;
         for mode in [&["install"][..], &["install", IMAGE, URL, "--no-wait"]] {
             let said = cluster.mco(mode).await;
-            let words = format!("ClusterRole machine-config-controller is kept by {manager}");
+            let words = format!("ClusterRole machine-config-controller is managed by {manager}");
             assert!(said.code == 1 && said.err.contains(&words), "{said:?}");
             assert!(said.err.contains("Nothing was written") && said.err.contains("--take-over"), "{said:?}");
         }

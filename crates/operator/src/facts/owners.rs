@@ -3,7 +3,7 @@
 //!
 //! What it is not: the values (see `openshift`).
 
-use super::openshift::Wanted;
+use super::openshift::ControllerConfigFields;
 use crate::objects::FIELD_MANAGER;
 use serde_json::{Map, Value, json};
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 const MACHINES: [&str; 4] = [FIELD_MANAGER, "machine-config-controller", "cluster-bootstrap", "unknown"];
 
 /// The merge patch that brings a ControllerConfig to what is wanted, as far as that is ours; `{}`: nothing is to be done.
-pub(crate) fn patch(there: &Value, wanted: &Wanted) -> Value {
+pub(crate) fn patch(there: &Value, wanted: &ControllerConfigFields) -> Value {
     let owners = Owners::of(there);
     let mut patch = Map::new();
     let mut spec = wanted.spec.clone();
@@ -141,7 +141,7 @@ mod tests {
         let ours = json!({"f:spec": {"f:clusterDNSIP": {}, "f:infra": {"f:status": {"f:old": {}}}}});
         let url = json!({"f:spec": {"f:infra": {"f:status": {"f:apiServerURL": {}}}}});
         let dns = json!({"f:spec": {"f:clusterDNSIP": {}}});
-        let wanted = Wanted {
+        let wanted = ControllerConfigFields {
             spec: serde_json::from_value(json!({
                 "clusterDNSIP": "10.0.0.2", "proxy": null, "platform": "none",
                 "infra": {"status": {"apiServerURL": "https://found", "etcdDiscoveryDomain": "e"}},
@@ -173,12 +173,12 @@ mod tests {
 
     #[test]
     fn what_stands_there_already_is_no_write() {
-        let wanted = Wanted {
+        let wanted = ControllerConfigFields {
             spec: serde_json::from_value(
                 json!({"clusterDNSIP": "10.0.0.1", "cloudProviderConfig": "", "proxy": null}),
             )
             .unwrap(),
-            ..Wanted::default()
+            ..ControllerConfigFields::default()
         };
         assert_eq!(patch(&there(&[]), &wanted), json!({}));
     }

@@ -8,7 +8,7 @@
 //!
 //! What it is not: the other facts (see [`super::openshift`]), and whether pools have followed (see `sync::required_pools`).
 
-use super::openshift::Wanted;
+use super::openshift::ControllerConfigFields;
 use super::owners;
 use api::k8s::ConfigMap;
 use api::names::NAMESPACE;
@@ -41,7 +41,7 @@ const IMAGE_KEYS: [(&str, &str); 9] = [
 
 /// The two ConfigMaps, as far as they are there.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Found {
+pub(crate) struct PayloadSources {
     /// The text under `images.json`.
     pub(crate) images: Option<String>,
     /// The entries of the other one.
@@ -88,7 +88,7 @@ impl Payload {
     ///
     /// # Errors
     /// What keeps it from being taken, with the remedy.
-    pub(crate) fn read(found: &Found) -> Result<Self, Unready> {
+    pub(crate) fn read(found: &PayloadSources) -> Result<Self, Unready> {
         let mut payload = Self::default();
         if let Some(text) = &found.images {
             let images = images(text)?;
@@ -104,7 +104,7 @@ impl Payload {
                 let text = os.get(key).and_then(Value::as_str).map(str::trim).filter(|t| !t.is_empty());
                 text.map(str::to_owned).ok_or_else(|| {
                     Unready::Wrong(format!(
-                        "ConfigMap {OS_IMAGES} has no {key}; it comes with the release, apply it again"
+                        "ConfigMap {OS_IMAGES} has no {key}; it is part of the release: apply the release's manifests again"
                     ))
                 })
             };
@@ -127,8 +127,9 @@ impl Payload {
     }
 
     /// What a ControllerConfig gets that is about to be created: nobody renders yet.
-    pub(crate) fn of_new_config(&self) -> Wanted {
-        let mut wanted = Wanted { spec: self.fields.clone(), ..Wanted::default() };
+    pub(crate) fn of_new_config(&self) -> ControllerConfigFields {
+        let mut wanted =
+            ControllerConfigFields { spec: self.fields.clone(), ..ControllerConfigFields::default() };
         wanted.annotations.insert(RELEASED_VERSION.to_owned(), json!(api::names::VERSION_RAW));
         if let Some(version) = &self.version {
             wanted.annotations.insert(RELEASE_IMAGE_VERSION.to_owned(), json!(version));
@@ -141,12 +142,14 @@ impl Payload {
 ///
 /// # Errors
 /// There is none; with the remedy.
-pub(crate) fn operator_image(found: &Found) -> Result<String, String> {
+pub(crate) fn operator_image(found: &PayloadSources) -> Result<String, String> {
     let remedy = format!(
         "apply the release's manifests, or set spec.imageFrom of {} to Settings",
         crate::settings_name::name()
     );
-    let Some(text) = &found.images else { return Err(format!("ConfigMap {IMAGES} is not there; {remedy}")) };
+    let Some(text) = &found.images else {
+        return Err(format!("ConfigMap {IMAGES} does not exist; {remedy}"));
+    };
     let images = images(text).map_err(Unready::why)?;
     let image = images[OPERATOR].as_str().filter(|i| !i.is_empty() && !i.contains(char::is_whitespace));
     image
@@ -168,7 +171,7 @@ pub(crate) enum Decision {
 }
 
 /// Decides. `there`: the ControllerConfig; `version`: that of the parts that are rolled out.
-pub(crate) fn decide(there: &Value, found: &Found, version: &str) -> Decision {
+pub(crate) fn decide(there: &Value, found: &PayloadSources, version: &str) -> Decision {
     let payload = match Payload::read(found) {
         Ok(payload) => payload,
         Err(Unready::Mixed(why)) => return Decision::Wait(why),
@@ -203,7 +206,7 @@ pub(crate) fn first_mark(there: &Value) -> Option<Value> {
 ///
 /// # Errors
 /// The API server's answer, also where they may not be read: without them the ControllerConfig would lose the release.
-pub(crate) async fn read(client: &Client) -> Result<Found, CallError> {
+pub(crate) async fn read(client: &Client) -> Result<PayloadSources, CallError> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let get =
         async |name: &str| call(|| format!("get ConfigMap {NAMESPACE}/{name}"), maps.get_opt(name)).await;
@@ -212,7 +215,7 @@ pub(crate) async fn read(client: &Client) -> Result<Found, CallError> {
         images.and_then(|map| map.data?.remove("images.json")).filter(|text| !text.trim().is_empty());
     let os_images =
         os.map(|map| map.data.into_iter().flatten().map(|(key, value)| (key, json!(value))).collect());
-    Ok(Found { images, os_images, cluster_version: None })
+    Ok(PayloadSources { images, os_images, cluster_version: None })
 }
 
 #[cfg(test)]
@@ -240,8 +243,12 @@ mod tests {
         ])
     }
 
-    fn release(images_of: &str, os: &str) -> Found {
-        Found { images: images(images_of), os_images: os_of(os), cluster_version: Some("4.23.0".to_owned()) }
+    fn release(images_of: &str, os: &str) -> PayloadSources {
+        PayloadSources {
+            images: images(images_of),
+            os_images: os_of(os),
+            cluster_version: Some("4.23.0".to_owned()),
+        }
     }
 
     #[test]
@@ -270,7 +277,7 @@ mod tests {
             matches!(&mixed, Unready::Mixed(why) if why.contains("is of release 4.22.1 and machine-config-osimageurl of 4.22.0")),
             "{mixed:?}"
         );
-        let cut = Found {
+        let cut = PayloadSources {
             os_images: os(&[("releaseVersion", "4.22.1"), ("osImageURL", "x")]),
             ..release("4.22.1", "")
         };
@@ -279,15 +286,15 @@ mod tests {
             matches!(&cut, Unready::Wrong(why) if why.contains("has no baseOSContainerImage")),
             "{cut:?}"
         );
-        let broken = Found { images: Some("{".to_owned()), ..Found::default() };
+        let broken = PayloadSources { images: Some("{".to_owned()), ..PayloadSources::default() };
         let broken = Payload::read(&broken).unwrap_err();
         assert!(matches!(&broken, Unready::Wrong(why) if why.contains("line 1, is not JSON")), "{broken:?}");
         assert_eq!(
-            Payload::read(&Found::default()),
+            Payload::read(&PayloadSources::default()),
             Ok(Payload::default()),
             "without a payload nothing is said"
         );
-        let only = Found { cluster_version: Some("4.23.0".to_owned()), ..Found::default() };
+        let only = PayloadSources { cluster_version: Some("4.23.0".to_owned()), ..PayloadSources::default() };
         assert_eq!(Payload::read(&only).unwrap().version.as_deref(), Some("4.23.0"));
     }
 
@@ -335,7 +342,7 @@ mod tests {
         // The second ConfigMap is on its way: neither the images nor the version.
         let half = decide(&config("v1", "4.21.0", "old-os"), &release("4.22.1", "4.21.0"), "v2");
         assert!(matches!(half, Decision::Wait(_)), "{half:?}");
-        let broken = Found { images: Some("[".to_owned()), ..Found::default() };
+        let broken = PayloadSources { images: Some("[".to_owned()), ..PayloadSources::default() };
         assert!(matches!(decide(&config("v1", "4.21.0", "os"), &broken, "v2"), Decision::Refuse(_)));
         // What a person wrote stays.
         let mut theirs = config("v2", "4.21.0", "mine");
@@ -361,7 +368,7 @@ mod tests {
     fn the_operators_image_is_that_of_the_payload_or_the_remedy_is_named() {
         assert_eq!(operator_image(&release("4.22.1", "4.22.1")), Ok("mco".to_owned()));
         for (text, want) in [
-            (None, "ConfigMap machine-config-operator-images is not there; apply the release's manifests"),
+            (None, "ConfigMap machine-config-operator-images does not exist; apply the release's manifests"),
             (Some("{}"), "images.json names no image machineConfigOperator; apply"),
             (Some("x"), "line 1, is not JSON"),
             (
@@ -369,7 +376,7 @@ mod tests {
                 "set spec.imageFrom of MachineConfigOperator cluster to Settings",
             ),
         ] {
-            let found = Found { images: text.map(str::to_owned), ..Found::default() };
+            let found = PayloadSources { images: text.map(str::to_owned), ..PayloadSources::default() };
             let why = operator_image(&found).unwrap_err();
             assert!(why.contains(want), "{why}");
         }

@@ -1,30 +1,50 @@
 //! Writes the objects of a plan into the cluster.
 
-use super::{How, InstallError, Step};
-use crate::objects::resource;
+use super::{How, InstallError, Options, Step};
+use crate::boot_tokens;
+use crate::objects::{FIELD_MANAGER, resource};
+use crate::stored_versions;
+use api::conditions;
 use client::call;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-use crate::objects::FIELD_MANAGER;
-use crate::stored_versions;
-
 /// How long to wait until a new kind is served. It usually takes a second; on a loaded API server, a few.
 pub(super) const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often the API server is asked whether a new kind is served.
 const ESTABLISH_POLL: Duration = Duration::from_millis(50);
 
+/// Carries out an installation: the plan's objects, and where the config server requires boot tokens, the move of those of
+/// an earlier version. `progress` is called after each object.
+///
+/// # Errors
+/// The first request that failed.
+pub async fn carry_out(
+    client: &Client,
+    options: &Options,
+    steps: &[Step],
+    progress: impl FnMut(&Step),
+) -> Result<(), InstallError> {
+    let with_tokens = options.image.is_some() && options.require_token;
+    if with_tokens {
+        // Before the new servers look for tokens there, and again for uses that old servers recorded meanwhile.
+        boot_tokens::keep_namespace(client).await?;
+        boot_tokens::move_tokens(client).await?;
+    }
+    apply(client, steps, progress).await?;
+    if with_tokens {
+        boot_tokens::move_tokens(client).await?;
+    }
+    Ok(())
+}
+
 /// Writes the plan's objects, and waits until new kinds are served. `progress` is called after each step.
 ///
 /// # Errors
 /// The first step that the API server refused, with its answer.
-pub async fn apply(
-    client: &Client,
-    steps: &[Step],
-    mut progress: impl FnMut(&Step),
-) -> Result<(), InstallError> {
+async fn apply(client: &Client, steps: &[Step], mut progress: impl FnMut(&Step)) -> Result<(), InstallError> {
     let (definitions, rest): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|s| s.is_definition());
     let definitions =
         futures::future::try_join_all(definitions.into_iter().map(|step| keeping_stored(client, step)))
@@ -96,13 +116,12 @@ pub(crate) async fn established(client: &Client, definition: &Value) -> Result<(
     let end = tokio::time::Instant::now() + ESTABLISH_TIMEOUT;
     loop {
         let answer = call(|| format!("get {name}"), api.get(name)).await?;
-        let conditions = answer.data.pointer("/status/conditions").and_then(Value::as_array);
-        let is_true = |c: &Value| c["type"] == "Established" && c["status"] == "True";
-        if conditions.is_some_and(|list| list.iter().any(is_true)) {
+        let conditions = conditions::of_object(&answer.data);
+        if conditions::is_true(conditions, "Established") {
             return Ok(());
         }
         if tokio::time::Instant::now() > end {
-            let why = conditions.map(|list| json!(list).to_string()).unwrap_or_default();
+            let why = json!(conditions).to_string();
             return Err(InstallError::NotEstablished { name: name.to_owned(), why });
         }
         tokio::time::sleep(ESTABLISH_POLL).await;

@@ -1,14 +1,15 @@
 //! What an earlier installation left in the cluster, as far as the next one must know it.
 //!
-//! What it is not: the ControllerConfig and the pools themselves, which the command line reads.
+//! What it is not: the ControllerConfig and the pools themselves (see `prepare`).
 
 use super::{InstallError, PullSecret};
 use crate::accounts::{AGENT, PULL_SECRET, SERVER};
 use crate::facts::openshift::NAMESPACES;
 use crate::objects::resource;
 use api::names;
+use api::network::network;
 use api::v1alpha1::{Access, MachineConfigOperator};
-use client::{CallError, call};
+use client::{CallError, call, call_optional};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DynamicObject};
@@ -20,43 +21,34 @@ const OPENSHIFT_CONFIG: &str = "openshift-config";
 
 /// The settings of an earlier installation that the next one keeps.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Existing {
+pub(super) struct Existing {
     /// Whether its config server asks for boot tokens. `None`: it runs no config server as pods.
-    pub require_token: Option<bool>,
+    pub(super) require_token: Option<bool>,
     /// The load balancers that its config server trusts.
-    pub balancers: Vec<IpNet>,
+    pub(super) balancers: Vec<IpNet>,
     /// The settings. `None`: nothing was installed by settings.
-    pub settings: Option<MachineConfigOperator>,
+    pub(super) settings: Option<MachineConfigOperator>,
     /// Whether its agents run as pods, of this image.
-    pub agents: Option<String>,
+    pub(super) agents: Option<String>,
     /// The pull secret that its ControllerConfig names.
-    pub pull_secret: Option<PullSecret>,
+    pub(super) pull_secret: Option<PullSecret>,
     /// The boot tokens' Secrets in the namespace where earlier versions kept them.
-    pub old_tokens: Vec<String>,
+    pub(super) old_tokens: Vec<String>,
     /// OpenShift's namespaces in which the operator reads ConfigMaps, as far as they exist.
-    pub openshift_namespaces: Vec<&'static str>,
-}
-
-/// `None`: the object, or its kind, does not exist.
-async fn get<T>(step: &str, request: impl Future<Output = kube::Result<T>>) -> Result<Option<T>, CallError> {
-    match call(|| step.to_owned(), request).await {
-        Ok(object) => Ok(Some(object)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
-    }
+    pub(super) openshift_namespaces: Vec<&'static str>,
 }
 
 /// Reads the settings.
 pub(crate) async fn read_settings(client: &Client) -> Result<Option<MachineConfigOperator>, CallError> {
     let api: Api<MachineConfigOperator> = Api::all(client.clone());
-    get(&format!("get {}", crate::settings_name::name()), api.get(names::CLUSTER)).await
+    call_optional(|| format!("get {}", crate::settings_name::name()), api.get(names::CLUSTER)).await
 }
 
 /// Reads what an earlier installation left in the cluster.
 ///
 /// # Errors
 /// The API server's error. A cluster without our kinds is no error.
-pub async fn find_existing(client: &Client) -> Result<Existing, InstallError> {
+pub(super) async fn find_existing(client: &Client) -> Result<Existing, InstallError> {
     let api = |kind: &str, version: &str| {
         let resource = resource(&json!({"kind": kind, "apiVersion": version}))?;
         Some(match kind {
@@ -66,12 +58,12 @@ pub async fn find_existing(client: &Client) -> Result<Existing, InstallError> {
     };
     let mut there = Existing::default();
     if let Some(api) = api("DaemonSet", "apps/v1") {
-        let set = get("get DaemonSet machine-config-server", api.get(SERVER)).await?;
+        let set = call_optional(|| "get DaemonSet machine-config-server".to_owned(), api.get(SERVER)).await?;
         there.require_token = set.as_ref().map(|s| asks(&s.data));
         there.balancers = set.as_ref().map(|s| balancers(&s.data)).unwrap_or_default();
     }
     if let Some(api) = api("DaemonSet", "apps/v1") {
-        let set = get("get DaemonSet machine-config-daemon", api.get(AGENT)).await?;
+        let set = call_optional(|| "get DaemonSet machine-config-daemon".to_owned(), api.get(AGENT)).await?;
         let image = set.as_ref().and_then(|s| s.data.pointer("/spec/template/spec/containers/0/image"));
         there.agents = image.and_then(Value::as_str).map(str::to_owned);
     }
@@ -84,12 +76,13 @@ pub async fn find_existing(client: &Client) -> Result<Existing, InstallError> {
         there.agents = None;
     }
     if let Some(api) = api("ControllerConfig", &format!("{}/v1", names::GROUP)) {
-        let config = get("get ControllerConfig", api.get(names::CONTROLLER_CONFIG)).await?;
+        let config =
+            call_optional(|| "get ControllerConfig".to_owned(), api.get(names::CONTROLLER_CONFIG)).await?;
         there.pull_secret = config.as_ref().and_then(|c| pull_secret(&c.data));
     }
     if let Some(api) = api("Namespace", "v1") {
         for name in NAMESPACES {
-            if get(&format!("get Namespace {name}"), api.get(name)).await?.is_some() {
+            if call_optional(|| format!("get Namespace {name}"), api.get(name)).await?.is_some() {
                 there.openshift_namespaces.push(name);
             }
         }
@@ -98,7 +91,7 @@ pub async fn find_existing(client: &Client) -> Result<Existing, InstallError> {
         there.pull_secret = pull_secret_in(&there.openshift_namespaces);
     }
     if let (Some((name, _)), Some(api)) = (&there.pull_secret, api("Namespace", "v1"))
-        && get("get the pull secret's Namespace", api.get(name)).await?.is_none()
+        && call_optional(|| "get the pull secret's Namespace".to_owned(), api.get(name)).await?.is_none()
     {
         // A namespace that does not exist cannot have a Role.
         there.pull_secret = None;
@@ -118,10 +111,6 @@ pub async fn find_existing(client: &Client) -> Result<Existing, InstallError> {
 /// The pull secret that the operator is going to name, where these of OpenShift's namespaces are there.
 pub fn pull_secret_in(namespaces: &[&str]) -> Option<PullSecret> {
     namespaces.contains(&OPENSHIFT_CONFIG).then(|| (OPENSHIFT_CONFIG.to_owned(), PULL_SECRET.to_owned()))
-}
-
-fn network(text: &str) -> Option<IpNet> {
-    text.parse().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(IpNet::from))
 }
 
 /// The arguments of the config server in its DaemonSet.

@@ -1,5 +1,5 @@
 //! Whether another Machine Config Operator runs this cluster, or a newer version of this one has installed it: then an
-//! installation writes nothing. [`judge`] is pure.
+//! installation writes nothing. [`foreign_installation`] is pure.
 //!
 //! What it is not: the installation.
 
@@ -8,7 +8,7 @@ use crate::definitions;
 use crate::objects::{Key, api_of};
 use crate::ownership::writers;
 use api::names::{NAMESPACE, VERSION_RAW};
-use client::{CallError, call};
+use client::{CallError, call, if_found};
 use kube::Client;
 use serde_json::{Value, json};
 
@@ -31,9 +31,9 @@ pub enum Foreign {
     },
     /// Another program keeps objects that would be written.
     #[error(
-        "{object} is kept by {manager}, as its managedFields say. Nothing was written: the two would undo each other's work. If \
-        that is another Machine Config Operator, stop it. Then, or if it only carries these objects here, run this again with \
-        --take-over"
+        "{object} is managed by {manager}, as its managedFields say. Nothing was written: the two would undo each other's \
+         work. If that is another Machine Config Operator, stop it first. Then, or if it only deploys these objects, run \
+         this again with --take-over"
     )]
     Kept {
         /// The object.
@@ -58,7 +58,7 @@ pub enum Foreign {
 ///
 /// # Errors
 /// The API server's answer; `Ok(Some(..))` says why not to begin.
-pub async fn find(client: &Client, take_over: bool) -> Result<Option<Foreign>, CallError> {
+pub(crate) async fn find(client: &Client, take_over: bool) -> Result<Option<Foreign>, CallError> {
     let mut found = vec![];
     let workload = |kind: &str, name: &str| json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}});
     let mut wanted = vec![
@@ -80,20 +80,16 @@ pub async fn find(client: &Client, take_over: bool) -> Result<Option<Foreign>, C
         } else {
             call(|| format!("get {key}"), api.get(&key.name)).await.map(|o| json!(o))
         };
-        match there {
-            Ok(mut there) => {
-                there["kind"] = object["kind"].clone();
-                found.push(there);
-            }
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error),
+        if let Some(mut there) = if_found(there)? {
+            there["kind"] = object["kind"].clone();
+            found.push(there);
         }
     }
-    Ok(judge(&found, take_over))
+    Ok(foreign_installation(&found, take_over))
 }
 
 /// Judges what is there.
-pub(crate) fn judge(found: &[Value], take_over: bool) -> Option<Foreign> {
+pub(crate) fn foreign_installation(found: &[Value], take_over: bool) -> Option<Foreign> {
     let definitions = found.iter().filter(|o| o["kind"] == "CustomResourceDefinition");
     if let Some((object, version)) = definitions::newer(definitions) {
         return Some(Foreign::Newer { object: format!("CustomResourceDefinition {object}"), version });
@@ -106,10 +102,10 @@ pub(crate) fn judge(found: &[Value], take_over: bool) -> Option<Foreign> {
 fn other(object: &Value) -> Option<String> {
     let key = Key::of(object);
     if key.kind == "ClusterVersion" {
-        return Some(format!("{key} is there, so this is OpenShift, which installs its own"));
+        return Some(format!("{key} exists, so this is OpenShift, which installs its own"));
     }
     if writers(object).any(|writer| writer.name == CVO) {
-        return Some(format!("{key} is kept by {CVO}"));
+        return Some(format!("{key} is managed by {CVO}"));
     }
     let container = object.pointer("/spec/template/spec/containers/0")?;
     match container.pointer("/command/0") {
@@ -146,17 +142,18 @@ mod tests {
                 json!({"kind": "Deployment", "metadata": {"name": OPERATOR}, "spec": {"template": {"spec": {"containers": [{"image": "acme/mco"}]}}}}),
                 "runs the program of image \"acme/mco\"",
             ),
-            (deployment(PROGRAM, CVO), "kept by cluster-version-operator"),
-            (crd("", CVO), "kept by cluster-version-operator"),
+            (deployment(PROGRAM, CVO), "managed by cluster-version-operator"),
+            (crd("", CVO), "managed by cluster-version-operator"),
             (version, "OpenShift"),
         ] {
-            let found =
-                judge(std::slice::from_ref(&object), false).map(|f| f.to_string()).unwrap_or_default();
+            let found = foreign_installation(std::slice::from_ref(&object), false)
+                .map(|f| f.to_string())
+                .unwrap_or_default();
             assert_eq!(found.is_empty(), word.is_empty(), "{object}: {found}");
             assert!(found.contains(word) && (word.is_empty() || found.contains("--take-over")), "{found}");
-            assert_eq!(judge(&[object], true), None, "it was told to");
+            assert_eq!(foreign_installation(&[object], true), None, "it was told to");
         }
-        let newer = judge(&[crd("v99.0.0", "x")], true).unwrap().to_string();
+        let newer = foreign_installation(&[crd("v99.0.0", "x")], true).unwrap().to_string();
         assert!(newer.contains("use `mco` of v99.0.0 or newer"), "{newer}");
     }
 }

@@ -11,7 +11,7 @@ use crate::definitions::VERSION;
 use crate::objects::{KEPT_BY, Key, api_of};
 use crate::ownership::{is_applied_by_us, writers};
 use api::names::NAMESPACE;
-use client::{CallError, call};
+use client::{CallError, call_optional};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::Client;
 use serde_json::{Value, json};
@@ -56,20 +56,17 @@ const TOOLS: [&str; 18] = [
 ///
 /// # Errors
 /// The API server's answer; `Ok(Some(..))` says why not to begin.
-pub async fn find(client: &Client, steps: &[Step]) -> Result<Option<Foreign>, CallError> {
+pub(super) async fn find(client: &Client, steps: &[Step]) -> Result<Option<Foreign>, CallError> {
     let found: Vec<Option<Value>> = futures::stream::iter(written(steps).into_values())
         .map(async |object| {
             let Some(api) = api_of(client, &object) else { return Ok(None) };
             let key = Key::of(&object);
-            match call(|| format!("get {key}"), api.get_metadata(&key.name)).await {
-                Ok(there) => {
-                    let mut there = json!(there);
-                    there["kind"] = object["kind"].clone();
-                    Ok(Some(there))
-                }
-                Err(error) if error.is_not_found() => Ok(None),
-                Err(error) => Err(error),
-            }
+            let there = call_optional(|| format!("get {key}"), api.get_metadata(&key.name)).await?;
+            Ok::<_, CallError>(there.map(|there| {
+                let mut there = json!(there);
+                there["kind"] = object["kind"].clone();
+                there
+            }))
         })
         .buffered(AT_ONCE)
         .try_collect()

@@ -5,26 +5,33 @@
 //! applied. Pools are only created if they are missing. In the ControllerConfig only the fields that `settings` decides about
 //! are updated.
 //!
-//! Flow: [`find_existing`] reads what an earlier installation left → [`plan()`] lists the objects in their order (pure) →
-//! [`apply()`] writes them.
+//! Flow: [`prepare()`] reads what the cluster and an earlier installation have, and refuses where an installation must not
+//! begin → [`plan()`] lists the objects in their order (pure) → [`carry_out`] writes them.
 
 mod apply;
 mod existing;
-pub mod foreign;
-pub mod managers;
-pub mod payload;
+pub(crate) mod foreign;
+mod managers;
+mod payload;
 mod plan;
+mod prepare;
 
 pub use crate::facts::openshift::NAMESPACES as OPENSHIFT_NAMESPACES;
 pub use crate::manifests::rights::PullSecret;
 pub use crate::settings;
-pub use apply::apply;
+pub use crate::sync::upgradeable::NotUpgradeable;
+pub use apply::carry_out;
 pub(crate) use apply::established;
-pub use existing::{Existing, find_existing, pull_secret_in};
+pub use existing::pull_secret_in;
+use existing::{Existing, find_existing};
 pub(crate) use existing::{pull_secret as pull_secret_of, read_settings};
+pub use foreign::Foreign;
+pub use payload::OtherImage;
 pub(crate) use plan::{controller_config, pool_object, without_empty};
 pub use plan::{plan, pool};
+pub use prepare::{PrepareError, Request, Target, prepare};
 
+use crate::request::ReconcileError;
 use api::crds::CrdError;
 use api::names;
 use api::v1alpha1::MachineConfigOperator;
@@ -43,13 +50,13 @@ pub struct Options {
     /// With `image`: the settings that are there.
     pub settings: Option<MachineConfigOperator>,
     /// The settings that the administrator passed.
-    pub said: Settings,
+    pub given: Settings,
     /// The settings that were detected.
-    pub found: Settings,
+    pub detected: Settings,
     /// The existing ControllerConfig, as the API server returned it.
     pub controller_config: Option<Value>,
     /// The names of the existing pools.
-    pub pools_there: Vec<String>,
+    pub existing_pools: Vec<String>,
     /// The topology of the control plane that is in effect; empty: not known.
     pub control_plane_topology: String,
     /// The image of the agents' pods. `None`: with `image` what the settings say, which for new ones is pods of that image;
@@ -79,10 +86,10 @@ impl Default for Options {
         Self {
             pools: Some(vec![names::MASTER.to_owned(), names::WORKER.to_owned()]),
             settings: None,
-            said: Settings::default(),
-            found: Settings::default(),
+            given: Settings::default(),
+            detected: Settings::default(),
             controller_config: None,
-            pools_there: vec![],
+            existing_pools: vec![],
             control_plane_topology: String::new(),
             daemon_image: None,
             agents_of_hosts: false,
@@ -153,6 +160,9 @@ pub enum InstallError {
     /// The API server refused a request, or did not answer.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// Boot tokens of an earlier version could not be moved.
+    #[error(transparent)]
+    Tokens(#[from] ReconcileError),
     /// The plan has an object of a kind that the installer does not know: a bug in this build.
     #[error("{step}: the installer does not know this kind")]
     UnknownKind {

@@ -1,6 +1,6 @@
 //! Whether an installation follows a release's payload that names another image than the one to be installed: the operator of
-//! the one would hand over to that of the other, which stops at the newer definitions. Then nothing is written. [`judge`] is
-//! pure.
+//! the one would hand over to that of the other, which stops at the newer definitions. Then nothing is written.
+//! [`other_image`] is pure.
 //!
 //! What it is not: taking a payload (see `facts::release`).
 
@@ -15,8 +15,7 @@ use kube::Client;
 #[error(
     "{} follows the release's payload (spec.imageFrom is ReleasePayload), which names the image {theirs}, and this would install \
      {ours}. Nothing was written: the operator of {ours} would hand over to that of {theirs}, which does not work with the \
-     definitions of a newer version. Apply the payload of the release that you want and pass the image that it names, or leave \
-     the payload and run this again: kubectl patch machineconfigoperator cluster --type=merge \
+     definitions of a newer version. Apply the payload of the release that you want and pass the image that it names, or stop following the payload and run this again: kubectl patch machineconfigoperator cluster --type=merge \
      --patch='{{\"spec\":{{\"imageFrom\":\"Settings\",\"image\":\"{ours}\"}}}}'",
     settings_name::name()
 )]
@@ -30,7 +29,7 @@ pub struct OtherImage {
 ///
 /// # Errors
 /// The API server's answer; `Ok(Some(..))` says why not to begin.
-pub async fn find(
+pub(super) async fn find(
     client: &Client,
     settings: Option<&MachineConfigOperator>,
     image: &str,
@@ -38,11 +37,15 @@ pub async fn find(
     let Some(settings) = settings.filter(|s| s.spec.image_from == ImageFrom::ReleasePayload) else {
         return Ok(None);
     };
-    Ok(judge(settings, &release::read(client).await?, image))
+    Ok(other_image(settings, &release::read(client).await?, image))
 }
 
 /// Judges. A payload that names no image is the operator's to report.
-fn judge(settings: &MachineConfigOperator, found: &release::Found, image: &str) -> Option<OtherImage> {
+fn other_image(
+    settings: &MachineConfigOperator,
+    found: &release::PayloadSources,
+    image: &str,
+) -> Option<OtherImage> {
     if settings.spec.image_from != ImageFrom::ReleasePayload {
         return None;
     }
@@ -59,11 +62,11 @@ mod tests {
         let settings = |from: &str| -> MachineConfigOperator {
             api::yaml::from_str(&format!("spec: {{image: 'mco:0', imageFrom: {from}}}")).unwrap()
         };
-        let found = release::Found {
+        let found = release::PayloadSources {
             images: Some("{\"machineConfigOperator\": \"mco:1\"}".to_owned()),
-            ..release::Found::default()
+            ..release::PayloadSources::default()
         };
-        let why = judge(&settings("ReleasePayload"), &found, "mco:2").unwrap().to_string();
+        let why = other_image(&settings("ReleasePayload"), &found, "mco:2").unwrap().to_string();
         for words in [
             "names the image mco:1, and this would install mco:2. Nothing was written",
             "Apply the payload of the release that you want",
@@ -71,8 +74,11 @@ mod tests {
         ] {
             assert!(why.contains(words), "{words}: {why}");
         }
-        assert_eq!(judge(&settings("ReleasePayload"), &found, "mco:1"), None, "the payload's own");
-        assert_eq!(judge(&settings("ReleasePayload"), &release::Found::default(), "mco:2"), None);
-        assert_eq!(judge(&settings("Settings"), &found, "mco:2"), None);
+        assert_eq!(other_image(&settings("ReleasePayload"), &found, "mco:1"), None, "the payload's own");
+        assert_eq!(
+            other_image(&settings("ReleasePayload"), &release::PayloadSources::default(), "mco:2"),
+            None
+        );
+        assert_eq!(other_image(&settings("Settings"), &found, "mco:2"), None);
     }
 }

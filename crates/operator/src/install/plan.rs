@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 /// # Errors
 /// A URL that machines cannot use, a ControllerConfig that cannot be read. Otherwise only a bug in this build's own data.
 pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
-    settings::check(&options.said)?;
+    settings::check(&options.given)?;
     let apply = |object| Step { how: How::Apply, object };
     let mut steps: Vec<Step> =
         definitions::all(options.openshift_config_crds)?.into_iter().map(marked).map(apply).collect();
@@ -58,17 +58,17 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
         // What is said now counts, also over what somebody has written into the ControllerConfig. The settings alone would
         // not: the operator leaves such fields.
         if let Some(there) =
-            options.controller_config.as_ref().filter(|_| options.said != Settings::default())
+            options.controller_config.as_ref().filter(|_| options.given != Settings::default())
         {
-            steps.extend(controller_config(Some(there), &options.said, &Settings::default())?.1);
+            steps.extend(controller_config(Some(there), &options.given, &Settings::default())?.1);
         }
         steps.push(settings_step(options, image)?);
         return Ok(steps);
     }
     let there = options.controller_config.as_ref();
     // Before the parts, because a controller writes it, too, when it starts.
-    steps.extend(controller_config(there, &options.said, &options.found)?.1);
-    for name in options.pools.iter().flatten().filter(|name| !options.pools_there.contains(name)) {
+    steps.extend(controller_config(there, &options.given, &options.detected)?.1);
+    for name in options.pools.iter().flatten().filter(|name| !options.existing_pools.contains(name)) {
         steps.push(Step { how: How::CreateIfMissing, object: pool_object(name)? });
     }
     steps.extend(agents::rights().into_iter().chain(admission::agent_guard()).map(apply));
@@ -107,20 +107,20 @@ fn settings_step(options: &Options, image: &str) -> Result<Step, InstallError> {
     spec.config_server.proxy_protocol_from = options.balancers.iter().map(ToString::to_string).collect();
     let mut record = Detected::of(&object.metadata);
     // A machine could not use the kubeconfig's address where it is a loopback address.
-    let usable = options.found.api_server_url.clone().filter(|url| settings::usable(Some(url)).is_some());
-    let dns = (options.said.cluster_dns_ip.clone(), options.found.cluster_dns_ip.clone());
+    let usable = options.detected.api_server_url.clone().filter(|url| settings::usable(Some(url)).is_some());
+    let dns = (options.given.cluster_dns_ip.clone(), options.detected.cluster_dns_ip.clone());
     choose(
         &mut record,
         API_SERVER_URL,
         &mut spec.api_server.url,
-        options.said.api_server_url.clone(),
+        options.given.api_server_url.clone(),
         usable,
         String::clone,
     );
     choose(&mut record, CLUSTER_DNS_IP, &mut spec.cluster_dns_ip, dns.0, dns.1, String::clone);
     let data = |ca: &Option<Vec<u8>>| ca.clone().filter(|ca| !ca.is_empty()).map(ByteString);
-    let (said, found) = (data(&options.said.api_server_ca), data(&options.found.api_server_ca));
-    choose(&mut record, API_SERVER_CA, &mut spec.api_server.ca_data, said, found, |ca| digest(&ca.0));
+    let (given, detected) = (data(&options.given.api_server_ca), data(&options.detected.api_server_ca));
+    choose(&mut record, API_SERVER_CA, &mut spec.api_server.ca_data, given, detected, |ca| digest(&ca.0));
     let wrong = |source| InstallError::Json { what: settings_name::name(), source };
     let mut value = serde_json::to_value(&object).map_err(wrong)?;
     let mut spec = value["spec"].take();
@@ -151,18 +151,18 @@ fn choose<T: Clone>(
     record: &mut Detected,
     field: &str,
     place: &mut Option<T>,
-    said: Option<T>,
-    found: Option<T>,
+    given: Option<T>,
+    detected: Option<T>,
     recorded: impl Fn(&T) -> String,
 ) {
-    if said.is_some() {
+    if given.is_some() {
         record.forget(field);
-        *place = said;
-    } else if let Some(found) = found
+        *place = given;
+    } else if let Some(detected) = detected
         && place.as_ref().is_none_or(|has| record.is_ours(field, &recorded(has)))
     {
-        record.set(field, recorded(&found));
-        *place = Some(found);
+        record.set(field, recorded(&detected));
+        *place = Some(detected);
     }
 }
 
@@ -173,8 +173,8 @@ fn built_in() -> Vec<String> {
 /// The ControllerConfig after it was written, and the step that writes it. `None`: there is nothing to write.
 pub(crate) fn controller_config(
     there: Option<&Value>,
-    said: &Settings,
-    found: &Settings,
+    given: &Settings,
+    detected: &Settings,
 ) -> Result<(ControllerConfig, Option<Step>), InstallError> {
     let wrong = |source| InstallError::Json { what: "ControllerConfig".to_owned(), source };
     let (mut object, config) = match there {
@@ -184,7 +184,7 @@ pub(crate) fn controller_config(
             (serde_json::to_value(&config).map_err(wrong)?, config)
         }
     };
-    let mut patch = settings::patch(&config, there.is_none(), said, found);
+    let mut patch = settings::patch(&config, there.is_none(), given, detected);
     let changes = patch != json!({});
     json_patch::merge(&mut object, &patch);
     let config = serde_json::from_value(object.clone()).map_err(wrong)?;

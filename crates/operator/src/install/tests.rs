@@ -47,7 +47,7 @@ fn with_an_image_the_operator_and_its_settings_are_installed_and_the_rest_is_the
         !none.iter().any(|s| s.object["kind"] == "Deployment" || s.object["kind"] == "MachineConfigOperator")
     );
     let with = Options { image: Some("mco:1".to_owned()), pools: None, ..Options::default() };
-    let own = Options { said: url("https://127.0.0.1:6443"), ..with.clone() };
+    let own = Options { given: url("https://127.0.0.1:6443"), ..with.clone() };
     assert!(matches!(plan(&own), Err(InstallError::Settings(SettingsError::Loopback { .. }))));
     let steps = plan(&with).unwrap();
     for step in &steps {
@@ -74,15 +74,15 @@ fn with_an_image_the_operator_and_its_settings_are_installed_and_the_rest_is_the
 
 #[test]
 fn what_is_said_stays_in_the_settings_and_what_is_found_out_follows_the_cluster() {
-    let with = |found: &str, said: &str, there: Option<&Value>| {
+    let with = |detected: &str, given: &str, there: Option<&Value>| {
         let settings = there.map(|v| serde_json::from_value(v.clone()).unwrap());
         let some = |u: &str| if u.is_empty() { Settings::default() } else { url(u) };
         let image = Some("mco:1".to_owned());
         settings_of(&Options {
             image,
             settings,
-            found: some(found),
-            said: some(said),
+            detected: some(detected),
+            given: some(given),
             pools: None,
             ..Options::default()
         })
@@ -142,20 +142,20 @@ fn what_is_said_stays_in_the_settings_and_what_is_found_out_follows_the_cluster(
 
 #[test]
 fn of_what_is_there_only_what_is_said_changes() {
-    let first = plan(&Options { found: url("https://a:6443"), ..Options::default() }).unwrap();
+    let first = plan(&Options { detected: url("https://a:6443"), ..Options::default() }).unwrap();
     let mut there = first.iter().find(|s| s.object["kind"] == "ControllerConfig").unwrap().object.clone();
     there["metadata"]["resourceVersion"] = json!("7");
     there["metadata"]["uid"] = json!("u");
     there["spec"]["newer"] = json!("field");
     there["spec"]["images"] = json!({"mine": "i"});
-    let pools_there = vec!["master".to_owned(), "worker".to_owned()];
-    let again = Options { controller_config: Some(there), pools_there, ..Options::default() };
+    let existing_pools = vec!["master".to_owned(), "worker".to_owned()];
+    let again = Options { controller_config: Some(there), existing_pools, ..Options::default() };
     let kinds = |o: &Options| lines(o).into_iter().filter(|l| !l.starts_with("apply")).collect::<Vec<_>>();
     assert_eq!(kinds(&again), Vec::<String>::new(), "nothing of the user's changes");
     let written = &again.controller_config.as_ref().unwrap()["spec"];
     assert!(written.as_object().unwrap().values().all(|v| !v.is_null()), "kubectl leaves out what is null");
     assert!(written.get("rootCAData").is_none(), "nobody knows it");
-    let said = Options { said: url("https://b:6443"), ..again };
+    let said = Options { given: url("https://b:6443"), ..again };
     assert_eq!(kinds(&said), ["update ControllerConfig machine-config-controller"]);
     let steps = plan(&said).unwrap();
     let step = steps.iter().find(|s| s.object["kind"] == "ControllerConfig").unwrap();

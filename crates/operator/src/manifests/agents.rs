@@ -10,7 +10,7 @@
 use crate::manifests::parts::METRICS;
 use crate::manifests::pods::metrics_volume;
 use crate::settings_object::AgentPods;
-use api::names::{GROUP, NAMESPACE};
+use api::names::{GROUP, NAMESPACE, label};
 use api::v1::ControllerConfigSpec;
 use serde_json::{Value, json};
 
@@ -128,7 +128,7 @@ pub(crate) fn daemon_set(agents: &AgentPods, cluster: Option<&ControllerConfigSp
     ];
     env.extend(cluster.map(proxy).unwrap_or_default());
     let AgentPods { image, kubeconfig } = agents;
-    let labels = json!({"k8s-app": NAME});
+    let labels = json!({label::PART: NAME});
     let mut args = vec![
         "daemon".to_owned(),
         "start".to_owned(),

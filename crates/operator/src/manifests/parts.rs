@@ -4,7 +4,7 @@
 
 pub(crate) use crate::accounts::METRICS;
 use crate::manifests::replicas::Scaled;
-use api::names::NAMESPACE;
+use api::names::{NAMESPACE, label};
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ pub(crate) struct Parts<'a> {
 
 /// The label by which the pods of a part are found.
 pub(super) fn labels(name: &str) -> Value {
-    json!({"k8s-app": name})
+    json!({label::PART: name})
 }
 
 /// Name, namespace and label of a part's object.

@@ -97,7 +97,7 @@ const ROLLOUT: [Panel; 6] = [
         &[("sum by (state) (mcc_rollout_nodes{pool=~\"$pool\"})", "{{state}}")],
     ),
     panel(
-        "Nodes on their way, the longest first",
+        "Nodes being updated, the longest first",
         "table",
         12,
         "s",
@@ -114,14 +114,14 @@ const ROLLOUT: [Panel; 6] = [
         &[("sort_desc(max by (node) (mcc_drain_blocked_seconds))", "{{node}}")],
     ),
     panel(
-        "Passes of the controller, a second",
+        "Controller passes per second",
         "timeseries",
         12,
         "ops",
         &[("sum by (queue, outcome) (rate(mcc_passes_total[5m]))", "{{queue}} {{outcome}}")],
     ),
     panel(
-        "From a change to the pass over it, 99 of 100",
+        "Time from a change to its pass, 99th percentile",
         "timeseries",
         12,
         "s",
@@ -155,7 +155,7 @@ const NODE: [Panel; 6] = [
         &[("mcd_config_drift{instance=~\"$instance\"} * 1000", "{{instance}}")],
     ),
     panel(
-        "Failures of the kubelet's health in a row",
+        "Consecutive failures of the kubelet's health check",
         "timeseries",
         8,
         "short",
@@ -205,14 +205,14 @@ const SERVER: [Panel; 8] = [
         &[("sum by (pool, code) (rate(mcs_requests_total[5m]))", "{{pool}} {{code}}")],
     ),
     panel(
-        "Bytes of configs a second",
+        "Config bytes per second",
         "timeseries",
         12,
         "Bps",
         &[("sum by (pool) (rate(mcs_response_bytes_total[5m]))", "{{pool}}")],
     ),
     panel(
-        "Boot tokens that were checked, a second",
+        "Boot-token checks per second",
         "timeseries",
         12,
         "ops",

@@ -3,11 +3,13 @@
 //!
 //! What it is not: the metrics (each part has its own), and who may read them (see the crate `listen`).
 
+mod alert_list;
 mod alerts;
 mod dashboards;
 mod scraping;
 
-pub use alerts::{ALERTS, Alert, Severity, prometheus_rule, rule_groups};
+pub use alert_list::ALERTS;
+pub use alerts::{Alert, Severity, prometheus_rule, rule_groups};
 pub(crate) use dashboards::{CONFIG_MAPS, config_maps};
 pub use dashboards::{Dashboard, dashboards};
 pub use scraping::service_monitors;

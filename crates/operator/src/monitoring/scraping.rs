@@ -6,7 +6,7 @@
 
 use super::{CA, server_name};
 use crate::accounts::{AGENT, CONTROLLER, METRICS, OPERATOR, SERVER};
-use api::names::NAMESPACE;
+use api::names::{NAMESPACE, label};
 use api::server_tls;
 use serde_json::{Value, json};
 
@@ -54,10 +54,10 @@ pub(crate) fn agents() -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": AGENT, "namespace": NAMESPACE, "labels": {"k8s-app": AGENT}},
+        "metadata": {"name": AGENT, "namespace": NAMESPACE, "labels": {label::PART: AGENT}},
         "spec": {
             "clusterIP": "None",
-            "selector": {"k8s-app": AGENT},
+            "selector": {label::PART: AGENT},
             "ports": [{"name": "metrics", "port": METRICS}],
         },
     })
@@ -72,7 +72,7 @@ pub(crate) fn monitor(part: &str) -> Value {
             "name": part, "namespace": NAMESPACE, "labels": {"app.kubernetes.io/part-of": "machine-config-operator"},
         },
         "spec": {
-            "selector": {"matchLabels": {"k8s-app": part}},
+            "selector": {"matchLabels": {label::PART: part}},
             "endpoints": [{
                 "port": "metrics",
                 "scheme": "https",

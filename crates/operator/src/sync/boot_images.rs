@@ -7,6 +7,7 @@
 //! What it is not: the writing (see `machine_configuration`).
 
 use crate::definitions::numbers;
+use api::conditions::{self, StatusCondition};
 use api::names::topology::SINGLE_REPLICA;
 use serde_json::{Value, json};
 
@@ -61,9 +62,7 @@ pub(super) fn too_old(object: &Value, release: Option<&str>) -> Option<String> {
     let said = match status["mode"].as_str()? {
         "Manual" => &status["manual"],
         // Somebody else's, who updates boot images: while he is at it, nothing is known.
-        "Automatic" if condition(object, "BootImageUpdateProgressing") == Some("False") => {
-            &status["automatic"]
-        }
+        "Automatic" if ended(object) => &status["automatic"],
         _ => return None,
     };
     let (what, oldest) = match (said["ocpVersion"].as_str(), said["rhcosVersion"].as_str()) {
@@ -89,9 +88,10 @@ pub(super) fn too_old(object: &Value, release: Option<&str>) -> Option<String> {
     ))
 }
 
-fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
-    let conditions = object["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().find(|c| c["type"] == kind)?["status"].as_str()
+/// Whether whoever updates boot images says that no update is under way.
+fn ended(object: &Value) -> bool {
+    let progressing = conditions::get(conditions::of_object(object), "BootImageUpdateProgressing");
+    progressing.is_some_and(StatusCondition::is_false)
 }
 
 /// The version of RHEL in a version of its CoreOS: `9.4.20251023-0` says it, and in `413.92.202402131523-0` the second number

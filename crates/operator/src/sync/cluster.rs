@@ -15,7 +15,7 @@ use api::k8s::{ConfigMap, Node, ObjectMeta, Pod, Secret};
 use api::names::{CLUSTER, CONTROLLER_CONFIG, NAMESPACE, PUSHED_IMAGES};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};
 use api::v1alpha1::MachineConfigOperator;
-use client::{CallError, call};
+use client::{CallError, call, call_optional};
 use futures::future::try_join_all;
 use kube::api::{
     Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions, PropagationPolicy,
@@ -117,19 +117,7 @@ pub(super) struct Seen {
     /// Whether MutatingAdmissionPolicies are served.
     pub(super) mutates: bool,
     /// The release's payload, as far as it is there.
-    pub(super) release: release::Found,
-}
-
-/// `None`: the object, or its kind, does not exist.
-async fn optional<T>(
-    what: &str,
-    request: impl Future<Output = kube::Result<T>>,
-) -> Result<Option<T>, CallError> {
-    match call(|| what.to_owned(), request).await {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
-    }
+    pub(super) release: release::PayloadSources,
 }
 
 /// The ControllerConfig, as the API server returns it.
@@ -137,14 +125,15 @@ pub(crate) async fn config(client: &Client) -> Result<Option<Value>, CallError> 
     let resource = ApiResource::erase::<ControllerConfig>(&());
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let found =
-        optional(&format!("get ControllerConfig {CONTROLLER_CONFIG}"), api.get(CONTROLLER_CONFIG)).await?;
+        call_optional(|| format!("get ControllerConfig {CONTROLLER_CONFIG}"), api.get(CONTROLLER_CONFIG))
+            .await?;
     Ok(found.map(|c| json!(c)))
 }
 
 /// MachineConfiguration `cluster`, as the API server returns it.
 pub(super) async fn machine_configuration(client: &Client) -> Result<Option<Value>, CallError> {
     let Some(api) = api_of(client, &super::machine_configuration::new()) else { return Ok(None) };
-    let found = optional(&format!("get MachineConfiguration {CLUSTER}"), api.get(CLUSTER)).await?;
+    let found = call_optional(|| format!("get MachineConfiguration {CLUSTER}"), api.get(CLUSTER)).await?;
     Ok(found.map(|object| json!(object)))
 }
 
@@ -154,7 +143,8 @@ async fn evaluation(client: &Client) -> Result<Vec<&'static str>, CallError> {
     for kind in ["KubeletConfig", "ContainerRuntimeConfig"] {
         let like = json!({"apiVersion": format!("{}/v1", api::names::GROUP), "kind": kind});
         let Some(api) = api_of(client, &like) else { continue };
-        let found = optional(&format!("list {kind} objects"), api.list(&ListParams::default())).await?;
+        let found =
+            call_optional(|| format!("list {kind} objects"), api.list(&ListParams::default())).await?;
         all.extend(found.into_iter().flatten().map(|object| json!(object)));
     }
     Ok(super::status::evaluation(&all))
@@ -167,8 +157,8 @@ async fn image_builds(client: &Client) -> Result<(Vec<String>, PushSecrets), Cal
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let what = format!("get ConfigMap {PUSHED_IMAGES}");
     let (configs, list) = futures::try_join!(
-        optional("list MachineOSConfigs", configs.list(&all)),
-        optional(&what, maps.get(PUSHED_IMAGES))
+        call_optional(|| "list MachineOSConfigs".to_owned(), configs.list(&all)),
+        call_optional(|| what, maps.get(PUSHED_IMAGES))
     )?;
     let configs = configs.map(|l| l.items).unwrap_or_default();
     let push_secrets = PushSecrets::of(&configs, list.as_ref());
@@ -176,14 +166,16 @@ async fn image_builds(client: &Client) -> Result<(Vec<String>, PushSecrets), Cal
         return Ok((vec![], push_secrets));
     }
     let builds: Api<MachineOSBuild> = Api::all(client.clone());
-    let builds = optional("list MachineOSBuilds", builds.list(&all)).await?.map(|l| l.items);
+    let builds =
+        call_optional(|| "list MachineOSBuilds".to_owned(), builds.list(&all)).await?.map(|l| l.items);
     Ok((super::image_builds::interrupted(&configs, &builds.unwrap_or_default()), push_secrets))
 }
 
 /// All pools; none where the kind does not exist yet.
 pub(crate) async fn pools(client: &Client) -> Result<Vec<MachineConfigPool>, CallError> {
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
-    let found = optional("list MachineConfigPools", pools.list(&ListParams::default())).await?;
+    let found =
+        call_optional(|| "list MachineConfigPools".to_owned(), pools.list(&ListParams::default())).await?;
     Ok(found.map(|list| list.items).unwrap_or_default())
 }
 
@@ -197,7 +189,7 @@ pub(super) async fn rendered(
         pools.iter().map(|pool| pool.spec.configuration.name.as_str()).filter(|name| !name.is_empty());
     let reads = names.map(|name| {
         let request = api.get_metadata(name);
-        async move { optional(&format!("get MachineConfig {name}"), request).await }
+        async move { call_optional(|| format!("get MachineConfig {name}"), request).await }
     });
     Ok(try_join_all(reads).await?.into_iter().flatten().map(|object| object.metadata).collect())
 }
@@ -220,7 +212,7 @@ pub(super) async fn read(client: &Client) -> Result<Seen, CallError> {
     };
     let mutates = async {
         let what = format!("list the kinds of {ADMISSION}");
-        let kinds = optional(&what, client.list_api_group_resources(ADMISSION)).await?;
+        let kinds = call_optional(|| what, client.list_api_group_resources(ADMISSION)).await?;
         Ok(kinds.is_some_and(|all| all.resources.iter().any(|r| r.kind == MUTATING)))
     };
     let (config, machine_configuration, evaluation, builds, pools, kept, definitions, mutates, release) = futures::try_join!(
@@ -259,7 +251,7 @@ pub(crate) async fn kept(client: &Client) -> Result<Vec<Value>, CallError> {
     let lists = lists.map(|(kind, api)| {
         let params = params.clone();
         async move {
-            let list = optional(&format!("list {} objects", kind.kind), api.list(&params)).await?;
+            let list = call_optional(|| format!("list {} objects", kind.kind), api.list(&params)).await?;
             let typed = |object: DynamicObject| {
                 let mut object = json!(object);
                 object["apiVersion"] = json!(kind.api_version);
@@ -275,7 +267,7 @@ pub(crate) async fn kept(client: &Client) -> Result<Vec<Value>, CallError> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     for name in [BOOTSTRAP_TOKEN, READER] {
         let what = format!("get Secret {name}");
-        if let Some(secret) = optional(&what, secrets.get_metadata(name)).await? {
+        if let Some(secret) = call_optional(|| what, secrets.get_metadata(name)).await? {
             let mut object = json!(secret);
             object["apiVersion"] = json!("v1");
             object["kind"] = json!("Secret");
@@ -319,10 +311,7 @@ pub(crate) async fn delete(client: &Client, object: &Value) -> Result<(), CallEr
         }),
         ..DeleteParams::default()
     };
-    match call(|| format!("delete {}", words(object)), api.delete(name, &params)).await {
-        Err(error) if error.is_not_found() => Ok(()),
-        done => done.map(drop),
-    }
+    call_optional(|| format!("delete {}", words(object)), api.delete(name, &params)).await.map(drop)
 }
 
 /// The pods of a workload.

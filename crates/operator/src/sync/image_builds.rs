@@ -2,6 +2,7 @@
 //!
 //! What it is not: builds themselves, and what a pool whose build failed says (see `build` and the controller).
 
+use api::conditions::is_true;
 use api::names::annotation::CURRENT_BUILD;
 use api::v1::{MachineOSBuild, MachineOSConfig};
 use kube::ResourceExt as _;
@@ -14,7 +15,7 @@ pub(super) fn interrupted(configs: &[MachineOSConfig], builds: &[MachineOSBuild]
     let stopped = |name: &str| {
         let build = builds.iter().find(|b| b.metadata.name.as_deref() == Some(name));
         let conditions = build.and_then(|b| b.status.as_ref()?.conditions.as_deref()).unwrap_or_default();
-        conditions.iter().any(|c| c.type_ == INTERRUPTED && c.status == "True")
+        is_true(conditions, INTERRUPTED)
     };
     let in_force = configs.iter().filter_map(|config| {
         let build = config.annotations().get(CURRENT_BUILD)?;

@@ -8,6 +8,7 @@
 //! about them is passed on.
 
 use super::boot_images;
+use api::conditions;
 use api::names::annotation::REBOOTS;
 use api::v1alpha1::Reboots;
 use desired::DisruptionPolicy;
@@ -75,9 +76,7 @@ pub(super) fn status(object: &Value, skew: &Value) -> Result<Option<Value>, Stri
 
 /// What another controller reports as degraded.
 pub(super) fn degraded(object: &Value) -> Option<String> {
-    let conditions = object["status"]["conditions"].as_array();
-    let of = |c: &&Value| c["type"] == "BootImageUpdateDegraded" && c["status"] == "True";
-    let found = conditions.into_iter().flatten().find(of)?;
+    let found = conditions::get_true(conditions::of_object(object), "BootImageUpdateDegraded")?;
     // Nobody here clears it: its owner may have left the cluster long ago.
     Some(format!(
         "MachineConfiguration cluster, status.conditions has BootImageUpdateDegraded=True: bootimage update failed: {}; the \

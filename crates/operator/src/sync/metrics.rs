@@ -3,7 +3,7 @@
 //! What it is not: serving them (see `serve`).
 
 use super::Step;
-use client::Figures;
+use client::ProcessCounts;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -66,11 +66,11 @@ impl Metrics {
     }
 
     /// What the process has counted, with its passes.
-    pub(super) fn count(&self, figures: Figures) -> Figures {
+    pub(super) fn count(&self, counts: ProcessCounts) -> ProcessCounts {
         let ended = |result| self.passes.get_or_create(&Outcome { result }).get();
         let failed = ended("failed");
         let passes = failed + ended("done") + ended("waiting") + ended("conflict");
-        Figures { passes, failed, ..figures }
+        ProcessCounts { passes, failed, ..counts }
     }
 
     /// Records that this step has failed; `None`: none has.

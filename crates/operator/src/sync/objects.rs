@@ -5,8 +5,10 @@
 
 pub(crate) use crate::objects::{FIELD_MANAGER, KEPT_BY, Key, marked};
 use crate::ownership::is_applied_by_us;
+use api::conditions::{self, StatusCondition as _};
 use api::k8s::Pod;
 use api::names::NAMESPACE;
+use api::pod_start::{Obstacle, not_started};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 
@@ -90,16 +92,15 @@ pub(crate) fn rollout(object: &Value, stranded: i64) -> Rollout {
         }
         _ => return Rollout::Done,
     };
-    let conditions = object["status"]["conditions"].as_array();
-    let given_up = conditions.into_iter().flatten().find(|c| {
-        c["type"] == "Progressing" && c["status"] == "False" && c["reason"] == "ProgressDeadlineExceeded"
-    });
+    let given_up = conditions::get(conditions::of_object(object), "Progressing")
+        .filter(|c| c.is_false() && c["reason"] == "ProgressDeadlineExceeded");
     let all = observed && updated >= wanted && (wanted == 0 || available > old);
     match given_up {
         _ if all => Rollout::Done,
-        Some(condition) if observed => {
-            Rollout::Stuck(format!("{key}: {}", condition["message"].as_str().unwrap_or("no pod gets ready")))
-        }
+        Some(condition) if observed => Rollout::Stuck(format!(
+            "{key}: {}",
+            condition["message"].as_str().unwrap_or("no pod becomes ready")
+        )),
         _ => Rollout::Moving(format!(
             "{key}: {updated} of {wanted} pods are of this version, {available} are available"
         )),
@@ -119,59 +120,29 @@ pub(crate) fn stranded(pods: &[Pod], now: Timestamp) -> i64 {
 /// After the end of a pod's grace period, which its `deletionTimestamp` names.
 const STRANDED: SignedDuration = SignedDuration::from_secs(60);
 
-/// Who can end what keeps a pod from starting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Remedy {
-    /// Another image, or nodes that have this one.
-    Image,
-    /// What the container itself says.
-    Logs,
-}
-
-/// Why a pod cannot start, as its kubelet says it: reasons that no waiting mends.
-const HOPELESS: [(&str, Remedy); 6] = [
-    ("ErrImagePull", Remedy::Image),
-    ("ImagePullBackOff", Remedy::Image),
-    ("InvalidImageName", Remedy::Image),
-    ("ErrImageNeverPull", Remedy::Image),
-    ("CreateContainerConfigError", Remedy::Logs),
-    ("CrashLoopBackOff", Remedy::Logs),
-];
-
-/// What keeps the pods of a workload from running: the first trouble that waiting does not mend, with the remedy.
+/// What keeps the pods of a workload from running: the first obstacle that waiting does not end, with the remedy.
 pub(crate) fn blocked_pods(workload: &Key, image: &str, pods: &[Pod]) -> Option<String> {
-    for pod in pods {
+    pods.iter().find_map(|pod| {
+        let why = not_started(pod)?;
         let name = pod.metadata.name.as_deref().unwrap_or_default();
-        let statuses = pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten());
-        for container in statuses {
-            let Some(waiting) = container.state.as_ref().and_then(|s| s.waiting.as_ref()) else { continue };
-            let reason = waiting.reason.as_deref().unwrap_or_default();
-            let Some((_, remedy)) = HOPELESS.iter().find(|(hopeless, _)| *hopeless == reason) else {
-                continue;
-            };
-            let said = waiting.message.as_deref().unwrap_or("the kubelet says no more");
-            let remedy = match remedy {
-                Remedy::Image => format!(
-                    "set spec.image of {} to an image that the nodes can pull, or give them {image}",
-                    crate::settings_name::name()
-                ),
-                Remedy::Logs => format!("see kubectl -n {NAMESPACE} logs {name} --previous"),
-            };
-            return Some(format!("{workload}: pod {name}: {reason}: {said}; {remedy}"));
-        }
-    }
-    None
+        let remedy = match why.obstacle {
+            Obstacle::NoNode => return None,
+            Obstacle::Image => format!(
+                "set spec.image of {} to an image that the nodes can pull, or give them {image}",
+                crate::settings_name::name()
+            ),
+            Obstacle::Crash => format!("see kubectl -n {NAMESPACE} logs {name} --previous"),
+            Obstacle::Container => format!("see kubectl -n {NAMESPACE} describe pod {name}"),
+        };
+        Some(format!("{workload}: pod {name}: {why}; {remedy}"))
+    })
 }
 
-/// Why a pod has no node yet, as the scheduler says it. A node may come, or be uncordoned, so this is told and waited for.
+/// A pod that has no node yet, and why. A node may come, or be uncordoned: this is reported, and the operator waits.
 pub(crate) fn unscheduled(pods: &[Pod]) -> Option<String> {
     pods.iter().find_map(|pod| {
-        let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-        let scheduled = conditions.iter().find(|c| c.type_ == "PodScheduled" && c.status == "False")?;
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
-        let reason = scheduled.reason.as_deref().unwrap_or("not scheduled");
-        let said = scheduled.message.as_deref().unwrap_or("the scheduler says no more");
-        Some(format!("pod {name}: {reason}: {said}"))
+        let why = not_started(pod).filter(|why| why.obstacle == Obstacle::NoNode)?;
+        Some(format!("pod {}: {why}", pod.metadata.name.as_deref().unwrap_or_default()))
     })
 }
 
@@ -333,6 +304,9 @@ mod tests {
         assert!(
             blocked_pods(&key, "mco:1", &[pod("CrashLoopBackOff")]).unwrap().contains("logs c-1 --previous")
         );
+        // There is no log of a container that was never created.
+        let found = blocked_pods(&key, "mco:1", &[pod("CreateContainerConfigError")]).unwrap();
+        assert!(found.ends_with("describe pod c-1"), "{found}");
         assert_eq!(blocked_pods(&key, "mco:1", &[pod("ContainerCreating")]), None);
     }
 }

@@ -9,7 +9,7 @@ use crate::manifests::replicas::{self, Scaled};
 use crate::manifests::{admission, agents, pods, rights};
 use crate::monitoring;
 use crate::settings;
-use crate::settings_object::Wanted;
+use crate::settings_object::CheckedSettings;
 use api::names::topology::HIGHLY_AVAILABLE_ARBITER;
 use api::names::{ARBITER, CONTROLLER_CONFIG};
 use api::v1::ControllerConfig;
@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Inputs<'a> {
     /// The settings.
-    pub(crate) wanted: &'a Wanted,
+    pub(crate) wanted: &'a CheckedSettings,
     /// The ControllerConfig; `None`: there is none yet.
     pub(crate) config: Option<&'a ControllerConfig>,
     /// The number of controllers that somebody has set.
@@ -173,14 +173,14 @@ pub(super) fn dashboard(inputs: &Inputs<'_>) -> Result<Vec<Value>, String> {
 }
 
 /// The parts that need a certificate for HTTPS within the cluster.
-pub(super) fn certified(wanted: &Wanted) -> Vec<&'static str> {
+pub(super) fn certified(wanted: &CheckedSettings) -> Vec<&'static str> {
     let mut parts = scraped(wanted);
     parts.extend(wanted.dashboard.as_ref().map(|_| rights::DASHBOARD));
     parts
 }
 
 /// The parts that run as pods and have metrics.
-pub(super) fn scraped(wanted: &Wanted) -> Vec<&'static str> {
+pub(super) fn scraped(wanted: &CheckedSettings) -> Vec<&'static str> {
     let mut parts = vec![rights::CONTROLLER, rights::SERVER, rights::OPERATOR];
     parts.extend(wanted.agents.as_ref().map(|_| rights::AGENT));
     parts

@@ -1,4 +1,4 @@
-//! How far the operator has come with an installation, for whoever waits for it. [`judge`] is pure; [`read`] reads.
+//! How far the operator has come with an installation, for whoever waits for it. [`progress_of`] is pure; [`read`] reads.
 //!
 //! What it is not: the waiting.
 
@@ -7,9 +7,10 @@ use crate::sync::Step;
 use crate::sync::cluster;
 use crate::sync::objects::{Key, blocked_pods, unscheduled};
 use crate::sync::status::{AVAILABLE, DEGRADED, OPERATOR_IMAGE, PROGRESSING};
+use api::conditions;
 use api::k8s::Pod;
-use api::names::{NAMESPACE, VERSION_RAW};
-use api::v1alpha1::{Condition, ImageFrom, MachineConfigOperator, ManagementState};
+use api::names::{NAMESPACE, VERSION_RAW, label};
+use api::v1alpha1::{ImageFrom, MachineConfigOperator, ManagementState};
 use client::CallError;
 use kube::Client;
 use std::time::Duration;
@@ -36,16 +37,16 @@ pub enum Progress {
 /// The API server's answer.
 pub async fn read(client: &Client) -> Result<Progress, CallError> {
     let settings = cluster::settings(client).await?;
-    let progress = judge(settings.as_ref(), &[]);
+    let progress = progress_of(settings.as_ref(), &[]);
     if !matches!(progress, Progress::Waiting(_)) {
         return Ok(progress);
     }
-    let pods = cluster::pods(client, &format!("k8s-app={OPERATOR}")).await.unwrap_or_default();
-    Ok(judge(settings.as_ref(), &pods))
+    let pods = cluster::pods(client, &format!("{}={OPERATOR}", label::PART)).await.unwrap_or_default();
+    Ok(progress_of(settings.as_ref(), &pods))
 }
 
 /// How far it has come, by the settings' status and the operator's pods.
-pub(crate) fn judge(settings: Option<&MachineConfigOperator>, pods: &[Pod]) -> Progress {
+pub(crate) fn progress_of(settings: Option<&MachineConfigOperator>, pods: &[Pod]) -> Progress {
     let Some(settings) = settings else {
         return Progress::Failed(format!("{} does not exist any more", crate::settings_name::name()));
     };
@@ -60,7 +61,7 @@ pub(crate) fn judge(settings: Option<&MachineConfigOperator>, pods: &[Pod]) -> P
             None => {
                 let more = unscheduled(pods).map(|why| format!("; {why}")).unwrap_or_default();
                 Progress::Waiting(format!(
-                    "Deployment {OPERATOR}: no operator of {VERSION_RAW} has looked at the settings yet{more}"
+                    "Deployment {OPERATOR}: no operator of {VERSION_RAW} has read the settings yet{more}"
                 ))
             }
         };
@@ -79,23 +80,23 @@ pub(crate) fn judge(settings: Option<&MachineConfigOperator>, pods: &[Pod]) -> P
             rolled_out.unwrap_or("nothing")
         ));
     }
-    let of = |kind: &str| -> Option<&Condition> { status.conditions.iter().find(|c| c.type_ == kind) };
-    let is_true = |kind: &str| of(kind).filter(|c| c.status == "True");
+    let if_true = |kind: &str| conditions::get_true(&status.conditions, kind);
     // Pools move on their own, for hours perhaps.
     let pools = Step::RequiredPools;
-    if let Some(degraded) = is_true(DEGRADED).filter(|c| c.reason != pools.failed()) {
+    if let Some(degraded) = if_true(DEGRADED).filter(|c| c.reason != pools.failed()) {
         return Progress::Failed(format!("{}: {}", degraded.reason, degraded.message));
     }
-    let message = |kind: &str| of(kind).map(|c| c.message.clone()).unwrap_or_default();
+    let message =
+        |kind: &str| conditions::get(&status.conditions, kind).map(|c| c.message.clone()).unwrap_or_default();
     if let Some(progressing) =
-        is_true(PROGRESSING).filter(|c| c.reason != pools.to_string() && c.reason != pools.failed())
+        if_true(PROGRESSING).filter(|c| c.reason != pools.to_string() && c.reason != pools.failed())
     {
         return Progress::Waiting(progressing.message.clone());
     }
-    if is_true(AVAILABLE).is_none() {
+    if if_true(AVAILABLE).is_none() {
         return Progress::Waiting(message(AVAILABLE));
     }
-    let pools = is_true(PROGRESSING).map(|c| format!("; pools go on: {}", c.message)).unwrap_or_default();
+    let pools = if_true(PROGRESSING).map(|c| format!("; pools go on: {}", c.message)).unwrap_or_default();
     Progress::Done(format!("Available: {}{pools}", message(AVAILABLE)))
 }
 
@@ -137,7 +138,7 @@ mod tests {
             (3, "v0.0.1", life(true, None, Some("RightsFailed")), "waiting"),
         ];
         for (generation, by, conditions, want) in rows {
-            let found = judge(Some(&settings(generation, by, conditions.clone())), &[]);
+            let found = progress_of(Some(&settings(generation, by, conditions.clone())), &[]);
             let word = match found {
                 Progress::Done(_) => "done",
                 Progress::Waiting(_) => "waiting",
@@ -150,7 +151,7 @@ mod tests {
             it["spec"]["managementState"] = json!("Unmanaged");
             it["spec"]["imageFrom"] = json!(from);
             it["status"]["versions"] = json!([{"name": "operator-image", "version": rolled_out}]);
-            judge(Some(&serde_json::from_value(it).unwrap()), &[])
+            progress_of(Some(&serde_json::from_value(it).unwrap()), &[])
         };
         assert!(matches!(unmanaged("Settings", "mco:1"), Progress::Done(_)));
         assert!(matches!(unmanaged("ReleasePayload", "mco:0"), Progress::Done(_)));
@@ -163,7 +164,7 @@ mod tests {
                 "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}]},
         }))
         .unwrap();
-        let found = judge(Some(&settings(2, VERSION_RAW, json!([]))), &[pod]);
+        let found = progress_of(Some(&settings(2, VERSION_RAW, json!([]))), &[pod]);
         assert!(
             matches!(&found, Progress::Failed(why) if why.contains("o-1") && why.contains("spec.image")),
             "{found:?}"
@@ -171,10 +172,10 @@ mod tests {
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "o-1"}, "status": {"conditions": [
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes"}]}}))
         .unwrap();
-        let found = judge(Some(&settings(2, VERSION_RAW, json!([]))), &[pod]);
+        let found = progress_of(Some(&settings(2, VERSION_RAW, json!([]))), &[pod]);
         assert!(
             matches!(&found, Progress::Waiting(what) if what.contains("pod o-1: Unschedulable: 0/2 nodes"))
         );
-        assert!(matches!(judge(None, &[]), Progress::Failed(_)));
+        assert!(matches!(progress_of(None, &[]), Progress::Failed(_)));
     }
 }

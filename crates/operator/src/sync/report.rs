@@ -8,6 +8,7 @@ use super::pass::Passed;
 use super::status::{self, DEGRADED, EVALUATION, Facts, OPERATOR, RELEASE};
 use super::{Step, Stop};
 use crate::manifests::rights::{self, CLUSTER_OPERATOR};
+use api::conditions::{self, StatusCondition as _};
 use api::events::OperatorEvent;
 use api::k8s::{Event, ObjectReference, Time};
 use api::names::{CLUSTER, GROUP, NAMESPACE, VERSION_RAW};
@@ -114,7 +115,7 @@ fn events(
     now: Timestamp,
 ) -> Vec<Event> {
     let degraded = |s: &MachineConfigOperatorStatus| {
-        let found = s.conditions.iter().find(|c| c.type_ == DEGRADED && c.status == "True");
+        let found = conditions::get_true(&s.conditions, DEGRADED);
         found.map(|c| (c.reason.clone(), c.message.clone()))
     };
     let version = |s: &MachineConfigOperatorStatus| {
@@ -194,7 +195,7 @@ fn of_cluster_operator(status: &MachineConfigOperatorStatus) -> Value {
         .iter()
         .map(|c| {
             // OpenShift's tools find what was detected in the reason.
-            let detected = c.type_ == EVALUATION && c.status == "True";
+            let detected = c.type_ == EVALUATION && c.is_true();
             let (reason, message) = if detected { (&c.message, "") } else { (&c.reason, c.message.as_str()) };
             json!({
                 "type": c.type_, "status": c.status, "reason": reason, "message": message,

@@ -2,7 +2,7 @@
 //!
 //! What it is not: which pools there are (see `plan`).
 
-use api::conditions::is_true;
+use api::conditions::{StatusCondition as _, is_true};
 use api::k8s::ObjectMeta;
 use api::names::annotation::{GENERATED_BY_CONTROLLER, RELEASE_IMAGE_VERSION};
 use api::names::{label, pool_condition};
@@ -78,7 +78,7 @@ pub(super) fn required_pools(
         let updated = observed && is_true(conditions, pool_condition::UPDATED);
         if is_true(conditions, pool_condition::DEGRADED) {
             let why = conditions.iter().find(|c| {
-                c.status == "True"
+                c.is_true()
                     && ![pool_condition::UPDATING, pool_condition::DEGRADED].contains(&c.type_.as_str())
             });
             let why = why.map_or_else(String::new, |c| format!(": {}: {}", c.type_, c.message));
@@ -103,12 +103,13 @@ pub(super) fn required_pools(
             moving.push(format!("MachineConfigPool {name}: {config} {lacks}{pinned}"));
             continue;
         }
-        moving.push(format!(
-            "MachineConfigPool {name}: {} of {} nodes are in {}",
-            status.updated_machine_count,
-            status.machine_count,
-            if config.is_empty() { "a config, none is rendered yet" } else { config }
-        ));
+        moving.push(match config {
+            "" => format!("MachineConfigPool {name}: no config is rendered yet; is the controller running?"),
+            _ => format!(
+                "MachineConfigPool {name}: {} of {} nodes are in {config}",
+                status.updated_machine_count, status.machine_count
+            ),
+        });
     }
     if moving.is_empty() { Pools::Done } else { Pools::Moving { what: moving.join("; "), nodes } }
 }

@@ -21,7 +21,7 @@ use api::server_tls;
 use api::v1::{ControllerConfig, MachineConfigPool, MachineOSConfig};
 use api::v1alpha1::MachineConfigOperator;
 use client::lease::Candidacy;
-use client::{Backoff, CallError, Figures, chain};
+use client::{Backoff, CallError, ProcessCounts, chain};
 use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -133,7 +133,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let mut candidacy = match options.leader_elect {
         true => {
             let metrics = Arc::clone(&metrics);
-            let count = move || metrics.count(Figures::of(&requests));
+            let count = move || metrics.count(ProcessCounts::of(&requests));
             Candidacy::by_lease(client.clone(), OPERATOR, Arc::default(), Box::new(count))
         }
         false => Candidacy::alone(),

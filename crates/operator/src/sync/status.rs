@@ -4,7 +4,7 @@
 //! Words and reasons are the reference's where it has them. What it is not: writing them (see `report`).
 
 use super::{Step, Stop, Stopped};
-use api::conditions::{get, is_true};
+use api::conditions::{StatusCondition as _, get, get_true, is_true};
 use api::k8s::Time;
 use api::names::annotation::REBUILD;
 use api::names::pool_condition as pool;
@@ -117,11 +117,11 @@ pub(crate) fn after(
         && version_of(OPERATOR_IMAGE) == Some(facts.image)
         // A pass that has stopped early has not looked for a release: that is no news of one.
         && (version_of(RELEASE) == facts.release || facts.release.is_none() && facts.stopped.is_some());
-    let was = |kind: &str| before.conditions.iter().any(|c| c.type_ == kind && c.status == "True");
+    let was = |kind: &str| is_true(&before.conditions, kind);
     // Pools move on their own: the installation does not wait for them, nor for the dashboard. A failure of a step that no
     // other one needs is reported when all steps after it are done.
     let is_read = facts.stopped.is_none_or(|s| s.step != Step::Read);
-    let earlier = |kind: &str| before.conditions.iter().find(|c| c.type_ == kind);
+    let earlier = |kind: &str| get(&before.conditions, kind);
     let parts_done = facts.stopped.is_none_or(|s| match s.stop {
         Stop::Waiting(_) => matches!(s.step, Step::RequiredPools | Step::MachineConfigDashboard),
         Stop::Failed(_) => s.step == Step::RequiredPools || !s.step.is_needed(),
@@ -144,7 +144,7 @@ pub(crate) fn after(
         _ if !(parts_done && !facts.unmanaged || is_deployed) => {
             (false, "Installing".to_owned(), format!("{version} is being installed"))
         }
-        (None, Some(old)) if old.status != "True" => (false, old.reason.clone(), old.message.clone()),
+        (None, Some(old)) if !old.is_true() => (false, old.reason.clone(), old.message.clone()),
         (Some(false), _) => (
             false,
             "ControllerNotRunning".to_owned(),
@@ -187,7 +187,7 @@ pub(crate) fn after(
         (Some((reason, why)), _) => ("False", reason.to_owned(), why),
         (None, _) if facts.not_looked_for.is_empty() => ("True", AS_EXPECTED.to_owned(), String::new()),
         // What nobody has looked for again is as it was.
-        (None, Some(old)) if old.status == "True" && !facts.unmanaged => {
+        (None, Some(old)) if old.is_true() && !facts.unmanaged => {
             ("True", old.reason.clone(), old.message.clone())
         }
         (None, Some(old)) if !facts.unmanaged && facts.not_looked_for.contains(&old.reason.as_str()) => {
@@ -197,9 +197,9 @@ pub(crate) fn after(
             let what = facts.not_looked_for.join(", ");
             // For as long as somebody likes: what was so before it says nothing.
             let why = if facts.unmanaged {
-                format!("the installation is Unmanaged: nobody looks for {what}")
+                format!("the installation is Unmanaged, so {what} is not checked")
             } else {
-                format!("nobody has been able to look for {what} yet")
+                format!("{what} could not be checked yet")
             };
             ("Unknown", NO_DATA.to_owned(), why)
         }
@@ -222,7 +222,7 @@ pub(crate) fn after(
         if kind == EVALUATION && !is_read {
             continue;
         }
-        let old = status.conditions.iter().find(|c| c.type_ == kind);
+        let old = get(&status.conditions, kind);
         let since = old.filter(|c| c.status == status_word).map_or(now, |c| &c.last_transition_time).clone();
         let new = Condition {
             type_: kind.to_owned(),
@@ -318,7 +318,7 @@ fn sentence(p: &MachineConfigPool) -> String {
     let status = p.status.clone().unwrap_or_default();
     let conditions = status.conditions.as_deref().unwrap_or_default();
     let because = |kind: &str, what: &str| {
-        let condition = get(conditions, kind).filter(|c| c.status == "True")?;
+        let condition = get_true(conditions, kind)?;
         Some(format!(
             "pool is degraded because {what} with \"{}\": \"{}\"",
             condition.reason, condition.message

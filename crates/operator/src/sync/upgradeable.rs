@@ -5,6 +5,7 @@
 
 use crate::settings_name;
 use crate::sync::status::UPGRADEABLE;
+use api::conditions::{StatusCondition as _, get};
 use api::v1alpha1::MachineConfigOperator;
 
 /// The installation is not to be upgraded now.
@@ -22,10 +23,13 @@ pub struct NotUpgradeable {
 /// Judges. `settings`: those that are there; `image`: the one to be installed. The same image again is no upgrade, and nor is
 /// another one for an installation that was never complete: that corrects it.
 #[must_use]
-pub fn judge(settings: Option<&MachineConfigOperator>, image: &str) -> Option<NotUpgradeable> {
+pub(crate) fn why_not_upgradeable(
+    settings: Option<&MachineConfigOperator>,
+    image: &str,
+) -> Option<NotUpgradeable> {
     let settings = settings.filter(|s| s.spec.image != image)?;
     let status = settings.status.as_ref().filter(|s| !s.versions.is_empty())?;
-    let says = status.conditions.iter().find(|c| c.type_ == UPGRADEABLE && c.status == "False")?;
+    let says = get(&status.conditions, UPGRADEABLE).filter(|c| c.is_false())?;
     Some(NotUpgradeable {
         reason: says.reason.clone(),
         message: says.message.trim_end_matches('.').to_owned(),
@@ -52,11 +56,11 @@ mod tests {
             ("False", complete, "mco:1", false),
             ("False", "[]", "mco:2", false),
         ] {
-            let found = judge(Some(&settings(upgradeable, versions)), image);
+            let found = why_not_upgradeable(Some(&settings(upgradeable, versions)), image);
             assert_eq!(found.is_some(), refused, "{upgradeable} {versions} {image}");
         }
-        assert_eq!(judge(None, "mco:2"), None, "a first installation");
-        let words = judge(Some(&settings("False", complete)), "mco:2").unwrap().to_string();
+        assert_eq!(why_not_upgradeable(None, "mco:2"), None, "a first installation");
+        let words = why_not_upgradeable(Some(&settings("False", complete)), "mco:2").unwrap().to_string();
         assert!(
             words.contains("(DegradedPool): pool worker is degraded. Nothing was written")
                 && words.contains("--allow-not-upgradeable"),

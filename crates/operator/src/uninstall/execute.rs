@@ -8,7 +8,7 @@ use crate::objects::Key;
 use crate::sync::cluster::{api_of, delete, pods};
 use api::k8s::Node;
 use api::names::own;
-use client::{CallError, call};
+use client::{CallError, call, if_found};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams};
@@ -140,10 +140,7 @@ async fn gone(client: &Client, object: &Value) -> Result<(), UninstallError> {
 }
 
 fn not_found_is_done(done: Result<(), CallError>) -> Result<(), UninstallError> {
-    match done {
-        Err(error) if error.is_not_found() => Ok(()),
-        done => Ok(done?),
-    }
+    Ok(if_found(done).map(drop)?)
 }
 
 async fn release(client: &Client, object: &Value) -> Result<(), UninstallError> {

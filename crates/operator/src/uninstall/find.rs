@@ -9,8 +9,8 @@ use crate::manifests::{admission, agents, rights};
 use crate::objects::Key;
 use crate::sync::cluster::{api_of, config, kept};
 use api::boot_token;
-use api::names::{GROUP, NAMESPACE};
-use client::{CallError, call};
+use api::names::{GROUP, NAMESPACE, label};
+use client::{CallError, call, call_optional};
 use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -20,19 +20,16 @@ use serde_json::{Value, json};
 async fn get(client: &Client, like: &Value) -> Result<Option<Value>, CallError> {
     let Some(api) = api_of(client, like) else { return Ok(None) };
     let key = Key::of(like);
-    match call(|| format!("get {key}"), api.get_metadata(&key.name)).await {
-        Ok(found) => {
-            let mut found = json!(found);
-            for field in ["apiVersion", "kind"] {
-                found[field] = like[field].clone();
-            }
-            // By its selector its pods are found.
-            found["spec"]["selector"] = like["spec"]["selector"].clone();
-            Ok(Some(found))
+    let found = call_optional(|| format!("get {key}"), api.get_metadata(&key.name)).await?;
+    Ok(found.map(|found| {
+        let mut found = json!(found);
+        for field in ["apiVersion", "kind"] {
+            found[field] = like[field].clone();
         }
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
-    }
+        // By its selector its pods are found.
+        found["spec"]["selector"] = like["spec"]["selector"].clone();
+        found
+    }))
 }
 
 async fn list(client: &Client, like: &Value, params: &ListParams) -> Result<Vec<Value>, CallError> {
@@ -66,7 +63,7 @@ fn backwards(
 fn candidates(pull_secrets: &[PullSecret]) -> Vec<Value> {
     let workload = |kind: &str, name: &str| {
         json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE},
-            "spec": {"selector": {"matchLabels": {"k8s-app": name}}}})
+            "spec": {"selector": {"matchLabels": {label::PART: name}}}})
     };
     let mut all = vec![workload("Deployment", rights::OPERATOR)];
     // Nodes that register from now on get no taint any more, which nobody would remove. A policy goes after its binding: a

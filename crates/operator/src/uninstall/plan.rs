@@ -145,7 +145,7 @@ pub fn plan(facts: &Facts) -> Plan {
             wrote_nodes |= wait || kind == "MutatingAdmissionPolicyBinding";
             plan.actions.push(Action::Delete { object: object.clone(), wait });
         } else {
-            plan.stays.push(format!("{}: somebody else made it", Key::of(object)));
+            plan.stays.push(format!("{}: somebody else created it", Key::of(object)));
         }
     }
     // An earlier run that was cut off has asked, and agents in pods are gone since.
@@ -173,7 +173,7 @@ pub fn plan(facts: &Facts) -> Plan {
         if is_applied_by_us(definition) {
             plan.actions.push(Action::Delete { object: definition.clone(), wait: true });
         } else {
-            plan.stays.push(format!("{} and its objects: somebody else made it", Key::of(definition)));
+            plan.stays.push(format!("{} and its objects: somebody else created it", Key::of(definition)));
         }
     }
     if is_installed {
@@ -184,7 +184,7 @@ pub fn plan(facts: &Facts) -> Plan {
     }
     for namespace in &facts.namespaces {
         if !is_installed {
-            plan.stays.push(format!("{}: somebody else made it", Key::of(namespace)));
+            plan.stays.push(format!("{}: somebody else created it", Key::of(namespace)));
             continue;
         }
         plan.actions.push(Action::Delete { object: namespace.clone(), wait: true });
@@ -192,7 +192,7 @@ pub fn plan(facts: &Facts) -> Plan {
     if let Some(provider) = &facts.provider {
         let others = facts.provider_secrets.iter().filter(|s| !user_data(s)).count();
         if others > 0 || !is_ours_alone(provider) {
-            let why = if others > 0 { "it holds Secrets of others" } else { "somebody else made it" };
+            let why = if others > 0 { "it contains Secrets of others" } else { "somebody else created it" };
             plan.stays.push(format!("{}: {why}", Key::of(provider)));
         } else {
             plan.actions.push(Action::Delete { object: provider.clone(), wait: true });

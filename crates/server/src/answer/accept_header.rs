@@ -27,11 +27,11 @@ pub fn negotiate(header: Option<&[u8]>) -> Result<Version, Refusal> {
 }
 
 /// A version as the client asks for it.
-type Asked = [u64; 3];
+type RequestedVersion = [u64; 3];
 
 /// Three numbers, with or without a pre-release or build: semver as the reference reads it, which also accepts `3.04.0`
 /// and `3.4.0-`.
-fn version(text: &str) -> Option<Asked> {
+fn version(text: &str) -> Option<RequestedVersion> {
     let (text, build) = text.split_once('+').unwrap_or((text, ""));
     let (numbers, pre) = text.split_once('-').unwrap_or((text, ""));
     let plain = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'));
@@ -44,7 +44,7 @@ fn version(text: &str) -> Option<Asked> {
 
 /// One element that names a version.
 struct Element {
-    version: Asked,
+    version: RequestedVersion,
     quality: f64,
 }
 
@@ -66,7 +66,7 @@ fn element(text: &str) -> Option<Element> {
     Some(Element { version: asked??, quality: quality.flatten().unwrap_or(1.0) })
 }
 
-fn served([major, minor, patch]: Asked) -> Result<Version, Refusal> {
+fn served([major, minor, patch]: RequestedVersion) -> Result<Version, Refusal> {
     match (major, minor) {
         (2, 2..) => Ok(Version::V2_2),
         (3, 0) => Ok(Version::V3_0),

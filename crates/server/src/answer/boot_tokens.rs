@@ -121,10 +121,10 @@ impl BootTokens {
         }
         let token = bearer(headers)?;
         let held = self.find(&token).ok_or_else(|| refused(Why::Unknown))?;
-        self.judge(token, &held, pool, from, now)
+        self.admission(token, &held, pool, from, now)
     }
 
-    fn judge(
+    fn admission(
         &self,
         token: Token,
         held: &Arc<StoredToken>,
@@ -134,7 +134,7 @@ impl BootTokens {
     ) -> Result<Admission, Refusal> {
         let record = &held.record;
         let (id, node) = (record.id.clone(), record.node.clone());
-        let claim = match record.judge(&token, pool, from, now) {
+        let claim = match record.check(&token, pool, from, now) {
             Verdict::Accept => None,
             Verdict::Claim(used) => Some((token, Arc::clone(held), used)),
             Verdict::Refuse(why) => return Err(refused(why)),
@@ -147,7 +147,7 @@ impl BootTokens {
         let Some((token, held, used)) = &admission.claim else { return Ok(()) };
         let unchecked = |why: &str| Refusal::TokenUnchecked { why: why.to_owned() };
         let secrets =
-            self.secrets.as_ref().ok_or_else(|| unchecked("this server has no cluster to check it in"))?;
+            self.secrets.as_ref().ok_or_else(|| unchecked("this server has no connection to a cluster"))?;
         let mut held = Arc::clone(held);
         for _ in 0..TRIES {
             let name = held.record.secret_name();
@@ -182,7 +182,7 @@ impl BootTokens {
             };
             held = self::held(&fresh).ok_or_else(|| refused(Why::Unknown))?;
             self.apply(Event::Apply(fresh));
-            match held.record.judge(token, pool, used.by, used.at) {
+            match held.record.check(token, pool, used.by, used.at) {
                 Verdict::Accept => return Ok(()),
                 Verdict::Claim(_) => {}
                 Verdict::Refuse(why) => return Err(refused(why)),

@@ -106,7 +106,7 @@ pub(crate) async fn respond<B>(
         Ok(RequestKind::Config { pool, version, gzip }) => (Some(pool), Ok(version), gzip),
         Err(refusal) => (None, Err(refusal), false),
     };
-    let mut asked = Asked::default();
+    let mut asked = RequestFacts::default();
     let outcome = match (&pool, &version) {
         (Some(pool), Ok(version)) => asked.answer(shared, peer, secure, &head, pool, *version, gzip).await,
         (_, Err(refusal)) => Err(refusal.clone()),
@@ -147,13 +147,13 @@ pub(crate) async fn respond<B>(
 
 /// What is known about a request for a config, for the log and metrics.
 #[derive(Default)]
-struct Asked {
+struct RequestFacts {
     /// Only names of existing pools become labels, and only if the machine may know them.
     pool_exists: bool,
     admission: Option<Admission>,
 }
 
-impl Asked {
+impl RequestFacts {
     /// The config, if the machine may have it.
     #[expect(clippy::too_many_arguments, reason = "what a request is; each is used once")]
     async fn answer(

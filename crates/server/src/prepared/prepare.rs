@@ -8,7 +8,7 @@
 
 use crate::prepared::document;
 use crate::refusal::SERVED;
-use crate::refusal::{Place, Refusal};
+use crate::refusal::{Refusal, UnsupportedPart};
 use api::names::annotation;
 use api::text::hex;
 use api::v1::MachineConfig;
@@ -188,7 +188,7 @@ pub struct Prepared {
     /// The compressed body's entity tag.
     pub gzip_etag: String,
     /// What was left out because the version cannot express it. The reference leaves it out too.
-    pub dropped: Vec<Place>,
+    pub dropped: Vec<UnsupportedPart>,
 }
 
 /// Prepares the answer of a source in a version.
@@ -198,10 +198,10 @@ pub struct Prepared {
 /// valid.
 pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
     let inexpressible =
-        |places: Vec<Place>| Refusal::Inexpressible { pool: source.pool.clone(), version, places };
+        |places: Vec<UnsupportedPart>| Refusal::Inexpressible { pool: source.pool.clone(), version, places };
     if !SERVED.contains(&version) {
         let message = "this version is not served; ask for 3.1 or newer";
-        return Err(inexpressible(vec![Place {
+        return Err(inexpressible(vec![UnsupportedPart {
             path: "ignition.version".to_owned(),
             message: message.to_owned(),
         }]));
@@ -234,7 +234,9 @@ pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
     }
     let dropped = drop_silently(&mut config, version);
     let value = ignition::translate(&config, version).map_err(|e| {
-        inexpressible(e.places.into_iter().map(|p| Place { path: p.path, message: p.message }).collect())
+        inexpressible(
+            e.places.into_iter().map(|p| UnsupportedPart { path: p.path, message: p.message }).collect(),
+        )
     })?;
     drop(config);
     finish(value, version, dropped).map_err(|e| broken(format!("{name}: {e}")))
@@ -244,7 +246,7 @@ pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
 ///
 /// # Errors
 /// A config that cannot be written as JSON, which cannot happen.
-pub fn finish(config: Value, version: Version, dropped: Vec<Place>) -> std::io::Result<Prepared> {
+pub fn finish(config: Value, version: Version, dropped: Vec<UnsupportedPart>) -> std::io::Result<Prepared> {
     let body = serde_json::to_vec(&config)?;
     drop(config);
     let gzip = if body.len() < MIN_GZIP { None } else { Some(pack(&body)?) };
@@ -302,10 +304,10 @@ fn file(path: String, bytes: &[u8]) -> File {
 }
 
 /// Ignition before 3.3 has no kernel arguments, so the daemon adds them at first boot. It cannot remove any that way.
-fn migrate_kernel_arguments(config: &mut Config, to: &mut MachineConfig) -> Result<(), Vec<Place>> {
+fn migrate_kernel_arguments(config: &mut Config, to: &mut MachineConfig) -> Result<(), Vec<UnsupportedPart>> {
     if !config.kernel_arguments.should_not_exist.is_empty() {
         let message = "came with 3.3, and the first boot cannot do it instead".to_owned();
-        return Err(vec![Place { path: "kernelArguments.shouldNotExist".to_owned(), message }]);
+        return Err(vec![UnsupportedPart { path: "kernelArguments.shouldNotExist".to_owned(), message }]);
     }
     let moved = std::mem::take(&mut config.kernel_arguments.should_exist);
     if !moved.is_empty() {
@@ -316,7 +318,7 @@ fn migrate_kernel_arguments(config: &mut Config, to: &mut MachineConfig) -> Resu
 
 /// Drops what the reference drops silently because the version cannot express it. We do the same, because machines boot
 /// with such configs today.
-fn drop_silently(config: &mut Config, version: Version) -> Vec<Place> {
+fn drop_silently(config: &mut Config, version: Version) -> Vec<UnsupportedPart> {
     let mut dropped = Vec::new();
     if version >= Version::V3_5 {
         return dropped;
@@ -325,7 +327,10 @@ fn drop_silently(config: &mut Config, version: Version) -> Vec<Place> {
         let had = std::mem::take(&mut luks.cex);
         if had.enabled.is_some() {
             let path = format!("storage.luks[{i}].cex");
-            dropped.push(Place { path, message: format!("came with 3.5 and is left out in {version}") });
+            dropped.push(UnsupportedPart {
+                path,
+                message: format!("came with 3.5 and is left out in {version}"),
+            });
         }
     }
     dropped

@@ -28,7 +28,7 @@ pub struct Gate {
     #[serde(default = "ten_seconds")]
     #[schemars(extend("x-kubernetes-validations" = [SOME_TIME]))]
     pub timeout: Duration,
-    /// The gate fails when so many checks fail in a row.
+    /// How many checks in a row must fail for the gate to fail.
     #[serde(default = "three")]
     #[schemars(range(min = 1, max = 1000))]
     pub failure_limit: i32,
@@ -41,7 +41,7 @@ pub struct Gate {
     /// Passes when workloads have as many available pods as before the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workloads: Option<WorkloadsGate>,
-    /// Passes when a Prometheus query keeps a bound.
+    /// Passes when the values of a Prometheus query stay within a bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prometheus: Option<PrometheusGate>,
     /// Passes when an HTTP request is answered.
@@ -75,11 +75,11 @@ pub enum When {
     BeforeWave,
     /// While a wave soaks.
     Soak,
-    /// As long as the pool is on its way.
+    /// For as long as the pool is being updated.
     Always,
 }
 
-/// What no answer means.
+/// What follows when a check has no answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum NoAnswer {
     /// The rollout waits until there is one.
@@ -140,7 +140,7 @@ pub enum WorkloadKind {
     DaemonSet,
 }
 
-/// A query of Prometheus whose every value must keep a bound. An empty result is no answer.
+/// A query of Prometheus. Each of its values must stay within a bound. An empty result counts as no answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PrometheusGate {
@@ -150,7 +150,7 @@ pub struct PrometheusGate {
     /// The query, in PromQL.
     #[schemars(length(min = 1, max = 4096))]
     pub query: String,
-    /// The bound that every value must keep.
+    /// The bound within which every value must stay.
     pub bound: Bound,
     /// The Secret that holds a bearer token to send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -173,9 +173,9 @@ pub struct Bound {
 pub enum Operator {
     /// Less than the bound.
     LessThan,
-    /// Less than the bound, or the bound.
+    /// Less than the bound, or equal to it.
     AtMost,
-    /// The bound, or more.
+    /// More than the bound, or equal to it.
     AtLeast,
     /// More than the bound.
     GreaterThan,

@@ -58,11 +58,12 @@ kind! {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [NEEDS_WINDOWS, SOAK_GATES_NEED_A_SOAK]))]
 pub struct RolloutPolicySpec {
-    /// The pools that this policy is for. A pool has one policy: where two pick the same, neither is in force for it, its
-    /// rollout holds, and both say so.
+    /// The pools that this policy is for. A pool can have one policy only: if two select it, neither is in force for it,
+    /// its rollout is held, and the status of both says so.
     pub pools: PoolTarget,
-    /// Groups of nodes, one after the other. A wave begins when the one before it is in the new config, has soaked, its
-    /// gates hold, and it is approved where that is asked for. The first one is the canary. Without waves all nodes are one.
+    /// Groups of nodes, one after the other. A wave begins when the one before it is in the new config and has soaked, its
+    /// gates pass, and it is approved if the policy asks for that. The first one is the canary. Without waves, all nodes
+    /// are one wave.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"],
         "x-kubernetes-validations" = [REST_IS_LAST, AT_MOST_ALL]))]
@@ -70,7 +71,7 @@ pub struct RolloutPolicySpec {
     /// A limit on the nodes of one zone that may be unavailable at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zones: Option<Zones>,
-    /// What must hold for the rollout to go on. What was broken before the change already does not stop it.
+    /// What must pass for the rollout to go on. What was broken already before the change does not stop it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub gates: Vec<Gate>,
@@ -84,8 +85,8 @@ pub struct RolloutPolicySpec {
     /// What happens to a drain that does not end. Without it, drains are tried for as long as it takes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainLimit>,
-    /// How many nodes that are unavailable for reasons of their own take no slot of `maxUnavailable`: a number, or a
-    /// percentage of the pool. Without it, each of them takes one.
+    /// How many nodes that are unavailable for other reasons do not count against `maxUnavailable`: a number, or a
+    /// percentage of the pool. Without it, each of them counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::number_or_percentage")]
     pub unrelated_unavailable: Option<IntOrString>,
@@ -119,7 +120,7 @@ pub struct PoolTarget {
     pub selector: Option<LabelSelector>,
 }
 
-/// A group of nodes that move together. Of the nodes that no earlier wave has.
+/// A group of nodes that move together, out of the nodes that no earlier wave has.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [ONE_SIZE]))]
@@ -141,7 +142,7 @@ pub struct Wave {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::number_or_percentage")]
     pub max_unavailable: Option<IntOrString>,
-    /// How long all nodes of the wave must have been in the new config, with gates that hold, before the next one begins.
+    /// How long all nodes of the wave must have been in the new config, with gates that pass, before the next one begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soak: Option<Duration>,
     /// Whether a person must agree before the wave begins.
@@ -164,7 +165,7 @@ pub enum Approval {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Zones {
-    /// The label of a node that names its zone. Nodes without it are one zone together.
+    /// The label of a node that names its zone. Nodes without it are in one zone together.
     #[serde(default = "zone_label")]
     #[schemars(length(min = 1, max = 317))]
     pub topology_key: String,
@@ -257,7 +258,7 @@ pub struct Freeze {
 /// How much a change may disturb a node. Each includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum MaxDisruption {
-    /// Nothing notices.
+    /// Nothing on the node is disturbed.
     None,
     /// systemd reads its units again, or a service its configuration.
     Reload,

@@ -41,10 +41,10 @@ pub struct PoolProgress {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub config: Option<String>,
-    /// Since when it is.
+    /// Since when that is so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
-    /// The rendered config that all waves were in last, with gates that held; a rollback goes back to it.
+    /// The last rendered config that all waves have reached while their gates passed. A rollback goes back to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub proved: Option<String>,
@@ -66,7 +66,7 @@ pub struct PoolProgress {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["wave"]))]
     pub approvals: Vec<WaveApproval>,
-    /// Why no further node moves, as the pool says it too. Absent: nodes may move, or none has to.
+    /// Why no further node moves; the pool's status says the same. Absent: nodes may move, or none has to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2000))]
     pub held: Option<String>,
@@ -74,11 +74,12 @@ pub struct PoolProgress {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["gate"]))]
     pub gates: Vec<GateResult>,
-    /// What was broken before the change already, for each gate. No node moves before this is known.
+    /// What was broken already before the change, for each gate. No node moves before this is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["gate"]))]
     pub baseline: Vec<GateBaseline>,
-    /// Configs that did harm; none of them is tried again until the policy or the config changes. The newest first.
+    /// Configs that were rejected because they did harm; none of them is tried again until the policy or the config changes.
+    /// The newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["config"]))]
     pub rejected: Vec<RejectedConfig>,
@@ -94,10 +95,10 @@ pub struct WaveApproval {
     /// The rendered config that it is for; another one has to be approved again.
     #[schemars(length(min = 1, max = 253))]
     pub config: String,
-    /// Who: the name as the API server knows it.
+    /// Who gave it: the name as the API server knows it.
     #[schemars(length(min = 1, max = 1024))]
     pub by: String,
-    /// When.
+    /// When it was given.
     pub at: Time,
 }
 
@@ -121,9 +122,9 @@ pub struct GateResult {
 pub enum GateOutcome {
     /// It passes.
     Passed,
-    /// It failed as often in a row as its `failureLimit` says.
+    /// As many checks have failed in a row as its `failureLimit` says.
     Failed,
-    /// Checks fail, but not as often in a row yet.
+    /// Checks fail, but not yet as many in a row.
     Failing,
     /// There is no answer, or no check has ended yet.
     NoAnswer,
@@ -137,7 +138,8 @@ pub struct GateBaseline {
     #[schemars(length(min = 1, max = 63))]
     pub gate: String,
     /// Nodes without the condition; workloads with fewer available pods than they ask for, each with the number
-    /// (`Deployment shop/front=2`); the value that did not keep the bound; how the request failed. Empty: nothing was broken.
+    /// (`Deployment shop/front=2`); the value that was not within the bound; how the request failed. Empty: nothing was
+    /// broken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 640)), extend("x-kubernetes-list-type" = "atomic"))]
     pub broken: Vec<String>,
@@ -148,7 +150,7 @@ pub struct GateBaseline {
     pub workloads: Vec<String>,
 }
 
-/// A config that did harm.
+/// A config that was rejected because it did harm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RejectedConfig {
@@ -158,6 +160,6 @@ pub struct RejectedConfig {
     /// The gate or the node that failed, and how.
     #[schemars(length(min = 1, max = 2000))]
     pub reason: String,
-    /// When.
+    /// When it was rejected.
     pub at: Time,
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How often the operator's status is read.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_secs(1);
 
 /// Waits. Each new state is a line of its own.
 ///
@@ -56,6 +56,6 @@ pub(super) async fn wait(client: &Client, limit: Duration) -> anyhow::Result<u8>
             );
             return Ok(exit::TIMEOUT);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
     }
 }

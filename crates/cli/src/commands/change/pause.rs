@@ -3,11 +3,11 @@
 use crate::args::rollout::Pause;
 use crate::output::Kind;
 use crate::{connect, exit, output};
-use actions::{Do, messages};
+use actions::{Mode, messages};
 
 pub(crate) async fn run(a: Pause, paused: bool) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
-    let all = actions::pause(&client, &a.pools, paused, None, Do::Write).await?;
-    output::print_list(a.output, Kind::PauseList, &all, || messages::paused(&all, Do::Write))?;
+    let all = actions::pause(&client, &a.pools, paused, None, Mode::Write).await?;
+    output::print_list(a.output, Kind::PauseList, &all, || messages::paused(&all, Mode::Write))?;
     Ok(exit::OK)
 }

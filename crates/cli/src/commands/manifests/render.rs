@@ -4,20 +4,12 @@ use crate::args::render::Render;
 use crate::input::manifests;
 use crate::{connect, exit, output};
 use anyhow::bail;
-use api::names::{self, GROUP};
-use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
-use insight::{Objects, Rendered, merged_over, object, pool_of};
+use api::v1::MachineConfig;
+use insight::{Objects, Rendered, merged_over};
 use kube::ResourceExt;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
-use kube::core::GroupVersionKind;
 use render::TemplateSet;
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
-
-/// An API server that needs longer for a list counts as unreachable.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(a: Render) -> anyhow::Result<u8> {
     if a.exit_code && !a.diff && a.diff_with.is_empty() {
@@ -27,11 +19,11 @@ pub(crate) async fn run(a: Render) -> anyhow::Result<u8> {
     let templates = templates(a.templates.as_deref())?;
     if a.diff {
         let client = connect::connect(&a.cluster).await?;
-        let live = tokio::time::timeout(REQUEST_TIMEOUT, live(&client)).await.map_err(|_| {
-            anyhow::anyhow!("no answer from the API server within {} s", REQUEST_TIMEOUT.as_secs())
-        })??;
-        let after = rendered(merged_over(live.objects, given), &templates, &a.pools)?;
-        return show(&a, &live.rendered, &after);
+        let listed = insight::for_rendering(&client).await?;
+        output::not_allowed(&listed.forbidden);
+        let (before, objects) = insight::in_force(listed.objects)?;
+        let after = rendered(merged_over(objects, given), &templates, &a.pools)?;
+        return show(&a, &before, &after);
     }
     let after = rendered(given, &templates, &a.pools)?;
     if !a.diff_with.is_empty() {
@@ -82,41 +74,4 @@ pub(crate) fn rendered(
     let (all, warnings) = insight::rendered(objects, with, only)?;
     output::warn(&warnings);
     Ok(all)
-}
-
-/// The objects of a cluster.
-struct Live {
-    objects: Objects,
-    rendered: Rendered,
-}
-
-async fn live(client: &kube::Client) -> anyhow::Result<Live> {
-    let configs: Api<MachineConfig> = Api::all(client.clone());
-    let pools: Api<MachineConfigPool> = Api::all(client.clone());
-    let settings: Api<ControllerConfig> = Api::all(client.clone());
-    let all = ListParams::default();
-    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1", "OSImageStream"));
-    let streams: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
-    let streams = async {
-        match streams.get(names::CLUSTER).await {
-            Ok(found) => Ok(Some(found)),
-            // The object, or its kind.
-            Err(kube::Error::Api(e)) if e.code == 404 => Ok(None),
-            Err(e) => Err(e),
-        }
-    };
-    let (configs, pools, settings, streams) =
-        tokio::try_join!(configs.list(&all), pools.list(&all), settings.list(&all), streams)?;
-    let by_name: BTreeMap<String, &MachineConfig> = configs.items.iter().map(|c| (c.name_any(), c)).collect();
-    let in_force = |p: &MachineConfigPool| {
-        by_name.get(&p.spec.configuration.name).map(|mc| (p.name_any(), (*mc).clone()))
-    };
-    let rendered = pools.items.iter().filter_map(in_force).collect();
-    let origin = || "the cluster".to_owned();
-    let mut objects: Objects = configs.items.iter().map(|c| (origin(), object(c, "MachineConfig"))).collect();
-    objects.retain(|(_, v)| pool_of(v).is_none());
-    objects.extend(pools.items.iter().map(|p| (origin(), object(p, "MachineConfigPool"))));
-    objects.extend(settings.items.iter().map(|c| (origin(), object(c, "ControllerConfig"))));
-    objects.extend(streams.map(|s| (origin(), object(&s, "OSImageStream"))));
-    Ok(Live { objects, rendered })
 }

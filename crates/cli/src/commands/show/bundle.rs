@@ -20,7 +20,7 @@ pub(crate) async fn run(a: Bundle) -> anyhow::Result<u8> {
     let to_standard_output = path == Path::new("-");
     anyhow::ensure!(
         !(to_standard_output && std::io::stdout().is_terminal()),
-        "an archive is not written to a terminal; give a file with -f"
+        "an archive is not written to a terminal; name a file with -f"
     );
     // Checked before minutes of reading, not after them: whether the folder can be written, and no archive exists yet. An
     // interrupted run leaves nothing behind.

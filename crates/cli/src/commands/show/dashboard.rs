@@ -27,7 +27,7 @@ pub(crate) async fn run(a: Arguments) -> anyhow::Result<u8> {
     }
     let page = Dashboard::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, a.port))).await?;
     let address = page.invite()?;
-    let words = "it opens in one browser, once; Enter: another address; Ctrl-C: end";
+    let words = "the address opens in one browser, once; press Enter for another one, Ctrl-C to end";
     output::write(&format!("{address}\n"))?;
     if std::io::stdin().is_terminal() {
         eprintln!("mco: {words}");

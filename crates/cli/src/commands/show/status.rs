@@ -20,7 +20,7 @@ pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
     let timeout = a.timeout.and_then(|t| Duration::try_from(t).ok());
     let end = timeout.and_then(|t| Instant::now().checked_add(t));
     let Some(mut cluster) = start(&a, &client, end).await? else {
-        eprintln!("mco: not updated in time: the API server has not answered yet");
+        eprintln!("mco: not updated in time: the API server has not answered");
         return Ok(exit::TIMEOUT);
     };
     let filter = filter(&a);

@@ -16,17 +16,17 @@ fn says(registry: &Registry, lines: &[&str]) {
     }
 }
 
-fn figures(state: State, retries: &[(&str, u64)]) -> Figures {
+fn figures(state: State, retries: &[(&str, u64)]) -> BuildCounts {
     let time = |second| Some(Time(jiff::Timestamp::from_second(second).unwrap()));
     let ended = state.is_terminal();
     let push = match state {
-        State::Succeeded => Some(Push::Succeeded),
-        State::Failed => Some(Push::Failed),
+        State::Succeeded => Some(PushResult::Succeeded),
+        State::Failed => Some(PushResult::Failed),
         _ => None,
     };
     let current =
-        Current { state, start: time(1000), end: time(2000).filter(|_| ended), job: Some(state), push };
-    Figures {
+        CurrentBuild { state, start: time(1000), end: time(2000).filter(|_| ended), job: Some(state), push };
+    BuildCounts {
         current: Some(current),
         active: i64::from(!ended),
         retries: retries.iter().map(|(job, n)| ((*job).to_owned(), *n)).collect(),
@@ -56,14 +56,14 @@ fn a_build_is_followed_and_counted_and_forgotten() {
     );
     m.observe("infra", "rendered-2", &figures(State::Building, &[("j1", 2), ("j2", 1)]));
     m.observe("infra", "rendered-2", &figures(State::Failed, &[("j2", 1)]));
-    let news = News {
+    let news = BuildObservation {
         ended: Some(State::Failed),
         queued: Some(7.0),
         lasted: Some(1000.0),
-        push: Some(Push::Failed),
+        push: Some(PushResult::Failed),
     };
     m.count("infra", &news);
-    m.count("infra", &News::default());
+    m.count("infra", &BuildObservation::default());
     m.count_configs(1);
     m.nodes("infra", Some(ImageNodes { total: 3, updated: 2, layered: 1 }));
     says(

@@ -24,7 +24,7 @@ use api::k8s::ResourceExt;
 use api::names::{NAMESPACE, annotation, pool_condition};
 use api::text::{MAX_ANSWER_CHARS, cut};
 use api::v1::{MachineConfigPool, MachineOSBuild, MachineOSConfig};
-use build::{Base, BuildPlan, Figures, Inputs, JobFacts};
+use build::{Base, BuildCounts, BuildPlan, Inputs, JobFacts};
 use client::CallError;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
@@ -149,8 +149,8 @@ impl Snapshot {
     /// Updates the metrics of the pool's builds. Whatever this pass writes marks the pool for another one.
     fn count(&self, shared: &Shared, pool: &str) {
         let jobs: Vec<&JobFacts> = self.jobs.iter().map(AsRef::as_ref).collect();
-        let figures = Figures::of(self.config(), self.builds(), &jobs);
-        shared.metrics.images.observe(pool, &self.pool.spec.configuration.name, &figures);
+        let counts = BuildCounts::of(self.config(), self.builds(), &jobs);
+        shared.metrics.images.observe(pool, &self.pool.spec.configuration.name, &counts);
         shared.forget_series_if_gone(pool);
     }
 }

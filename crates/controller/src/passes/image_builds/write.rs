@@ -204,7 +204,7 @@ async fn write_status(
     let present = shared.stores.os_builds.get(&name);
     let present = present.as_ref().and_then(|b| b.object.as_ref().ok());
     let version = present.and_then(ResourceExt::resource_version);
-    let news = build::news(present.unwrap_or(build), state, status);
+    let news = build::observation(present.unwrap_or(build), state, status);
     let patch = json!({"metadata": {"resourceVersion": version}, "status": status});
     let api = shared.api::<MachineOSBuild>();
     let what = || format!("status of machineosbuild {name}");

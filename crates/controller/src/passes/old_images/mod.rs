@@ -25,7 +25,10 @@ use api::k8s::{Node, Pod, ResourceExt as _};
 use api::names::{CLUSTER, NAMESPACE, annotation, own};
 use api::v1::{MachineOSBuild, MachineOSConfig, PinnedImageSet};
 use build::names;
-use build::pushed::{After, Again, CleanUp, Failure, Known, Pushed, What, after, clean_up};
+use build::pushed::{
+    CleanUp, CleanUpInputs, DeletionFailure, DeletionOutcome, Pushed, PushedContent, Retry, after_deletion,
+    clean_up,
+};
 use client::{Backoff, CallError, call};
 use kube::api::{Api, ListParams};
 use remove::Removed;
@@ -136,7 +139,7 @@ impl Cleaner {
         let Some(named) = in_caches(shared) else { return Ok(Some(UNKNOWN)) };
         // Pods are asked for when something is to go.
         let pushing = BTreeSet::new();
-        let CleanUp { remember, forget, delete, .. } = clean_up(Known {
+        let CleanUp { remember, forget, delete, .. } = clean_up(CleanUpInputs {
             list: &list,
             configs: &configs,
             builds: &builds,
@@ -163,8 +166,8 @@ impl Cleaner {
         let all = ListParams::default();
         let list = list::read(shared).await?;
         let pushing = match pushed.what {
-            What::Tag { .. } => self.pushing().await?,
-            What::Image { .. } | What::Layers { .. } => BTreeSet::new(),
+            PushedContent::Tag { .. } => self.pushing().await?,
+            PushedContent::Image { .. } | PushedContent::Layers { .. } => BTreeSet::new(),
         };
         let configs =
             call(|| "list machineosconfigs".to_owned(), shared.api::<MachineOSConfig>().list(&all)).await?;
@@ -198,7 +201,7 @@ impl Cleaner {
         named.extend(cached);
         let (configs, builds): (Vec<_>, Vec<_>) =
             (configs.items.iter().collect(), builds.items.iter().collect());
-        let plan = clean_up(Known {
+        let plan = clean_up(CleanUpInputs {
             list: &list,
             configs: &configs,
             builds: &builds,
@@ -253,18 +256,18 @@ impl Cleaner {
             }
             Err(failure) => Err(failure),
         };
-        if let Err(Failure { why, again }) = &done {
-            tracing::warn!(?again, "{} cannot be deleted: {why}", pushed.what);
+        if let Err(DeletionFailure { why, retry }) = &done {
+            tracing::warn!(?retry, "{} cannot be deleted: {why}", pushed.what);
         }
-        let is_temporary = done.as_ref().is_err_and(|f| f.again != Again::Never);
-        let outcome = after(pushed, done, &now());
+        let is_temporary = done.as_ref().is_err_and(|f| f.retry != Retry::Never);
+        let outcome = after_deletion(pushed, done, &now());
         self.wait(&key, is_temporary);
         let (entries, event) = match outcome {
-            After::Gone => {
+            DeletionOutcome::Deleted => {
                 let text = format!("{} is deleted: it is no longer used", pushed.what);
                 (vec![(key, None)], Some((ControllerEvent::OldImageDeleted, text)))
             }
-            After::Stays { entry, tell } => {
+            DeletionOutcome::Remains { entry, tell } => {
                 let entries = entry.map(|entry| (key, Some(entry.text()))).into_iter().collect();
                 (entries, tell.map(|text| (ControllerEvent::OldImageKept, text)))
             }

@@ -6,7 +6,7 @@ use crate::passes::os_images::access;
 use crate::shared::Shared;
 use api::k8s::Secret;
 use api::names::NAMESPACE;
-use build::pushed::{Again, Failure, Pushed, What, layer_tags, other_tags, signature_tag};
+use build::pushed::{DeletionFailure, Pushed, PushedContent, Retry, layer_tags, other_tags, signature_tag};
 use client::{CallError, call};
 use kube::Api;
 use registry::{Cache, Digest, Reference, Registry, RegistryError};
@@ -32,10 +32,10 @@ pub(super) enum Removed {
 
 /// Deletes it. Right before anything is deleted it is asked whether it still goes: registries may be slow, and somebody may take an
 /// image meanwhile.
-pub(super) async fn remove(cleaner: &Cleaner, pushed: &Pushed) -> Result<Removed, Failure> {
+pub(super) async fn remove(cleaner: &Cleaner, pushed: &Pushed) -> Result<Removed, DeletionFailure> {
     let registry = Registry::new(settings(&cleaner.shared, pushed).await?);
     match &pushed.what {
-        What::Tag { name } => {
+        PushedContent::Tag { name } => {
             // Not after it: what is pushed in between would be forgotten.
             if let Some(stopped) = stopped(&verdict(cleaner, pushed).await?) {
                 return Ok(stopped);
@@ -45,13 +45,13 @@ pub(super) async fn remove(cleaner: &Cleaner, pushed: &Pushed) -> Result<Removed
             let image = digest.and_then(|digest| pushed.found(digest.as_str()));
             return Ok(image.map_or(Removed::Nothing, |image| Removed::Is(Box::new(image))));
         }
-        What::Image { name, tag } => {
+        PushedContent::Image { name, tag } => {
             let image = parsed(name)?;
             if let Some(other) = Box::pin(other_name(&registry, &image, tag)).await? {
                 let why = format!(
                     "tag {other} points to the same image, and deleting the image would delete that tag"
                 );
-                return Err(Failure { why, again: Again::Never });
+                return Err(DeletionFailure { why, retry: Retry::Never });
             }
             if let Some(stopped) = stopped(&verdict(cleaner, pushed).await?) {
                 return Ok(stopped);
@@ -65,7 +65,7 @@ pub(super) async fn remove(cleaner: &Cleaner, pushed: &Pushed) -> Result<Removed
             }
             Box::pin(registry.delete(&image)).await.map_err(failed)?;
         }
-        What::Layers { repository } => {
+        PushedContent::Layers { repository } => {
             let all = Box::pin(registry.tags(&parsed(repository)?)).await.map_err(failed)?;
             let (layers, images) = layer_tags(all);
             // The last layer of a build and its image are one manifest: what an image's tag names stays, whoever has pushed it.
@@ -104,14 +104,18 @@ fn stopped(verdict: &Verdict) -> Option<Removed> {
 }
 
 /// Whether it goes, by now.
-async fn verdict(cleaner: &Cleaner, pushed: &Pushed) -> Result<Verdict, Failure> {
+async fn verdict(cleaner: &Cleaner, pushed: &Pushed) -> Result<Verdict, DeletionFailure> {
     // The API server is away, and so is this for a while.
-    let failed = |e: CallError| Failure { why: e.chain(), again: Again::UntilMended };
+    let failed = |e: CallError| DeletionFailure { why: e.chain(), retry: Retry::UntilFixed };
     cleaner.ask(pushed).await.map_err(failed)
 }
 
 /// Another tag of the image's repository that names the same image: a deletion takes all of its tags.
-async fn other_name(registry: &Registry, image: &Reference, own: &str) -> Result<Option<String>, Failure> {
+async fn other_name(
+    registry: &Registry,
+    image: &Reference,
+    own: &str,
+) -> Result<Option<String>, DeletionFailure> {
     let repository = image.name();
     let all = Box::pin(registry.tags(image)).await.map_err(|e| not_seen(&e))?;
     let own_tag = own.strip_prefix(&format!("{repository}:")).unwrap_or_default();
@@ -120,7 +124,7 @@ async fn other_name(registry: &Registry, image: &Reference, own: &str) -> Result
         let why = format!(
             "the registry does not list the tags of {repository}, so it is not known whether another tag points to it"
         );
-        return Err(Failure { why, again: Again::ForAWeek });
+        return Err(DeletionFailure { why, retry: Retry::ForAWeek });
     }
     for tag in other_tags(all, own_tag) {
         let other = parsed(&format!("{repository}:{tag}"))?;
@@ -132,38 +136,38 @@ async fn other_name(registry: &Registry, image: &Reference, own: &str) -> Result
     Ok(None)
 }
 
-async fn digest_of(registry: &Registry, image: &Reference) -> Result<Option<Digest>, Failure> {
+async fn digest_of(registry: &Registry, image: &Reference) -> Result<Option<Digest>, DeletionFailure> {
     Box::pin(registry.digest_at_source(image)).await.map_err(failed)
 }
 
-fn parsed(name: &str) -> Result<Reference, Failure> {
-    Reference::parse(name).map_err(|e| Failure { why: e.to_string(), again: Again::Never })
+fn parsed(name: &str) -> Result<Reference, DeletionFailure> {
+    Reference::parse(name).map_err(|e| DeletionFailure { why: e.to_string(), retry: Retry::Never })
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn failed(error: RegistryError) -> Failure {
-    let again = if error.is_temporary() { Again::ForAWeek } else { Again::Never };
-    Failure { again, why: error.to_string() }
+fn failed(error: RegistryError) -> DeletionFailure {
+    let retry = if error.is_temporary() { Retry::ForAWeek } else { Retry::Never };
+    DeletionFailure { retry, why: error.to_string() }
 }
 
 /// Nothing has to be deleted yet. A registry may refuse to look up what is not there, so this is asked again.
-fn not_looked_up(error: &RegistryError) -> Failure {
-    let again = if error.is_temporary() { Again::ForAWeek } else { Again::UntilMended };
-    Failure { again, why: error.to_string() }
+fn not_looked_up(error: &RegistryError) -> DeletionFailure {
+    let retry = if error.is_temporary() { Retry::ForAWeek } else { Retry::UntilFixed };
+    DeletionFailure { retry, why: error.to_string() }
 }
 
 /// What else names an image is not known, so it stays for now.
-fn not_seen(error: &RegistryError) -> Failure {
-    Failure {
+fn not_seen(error: &RegistryError) -> DeletionFailure {
+    DeletionFailure {
         why: format!("it is not known whether another tag points to it: {error}"),
-        again: Again::ForAWeek,
+        retry: Retry::ForAWeek,
     }
 }
 
 /// How the registry is talked to: credentials of the push secret, mirrors and such of the pool's config.
-async fn settings(shared: &Shared, pushed: &Pushed) -> Result<registry::Settings, Failure> {
+async fn settings(shared: &Shared, pushed: &Pushed) -> Result<registry::Settings, DeletionFailure> {
     // People can mend all of this.
-    let failed = |why: String| Failure { why, again: Again::UntilMended };
+    let failed = |why: String| DeletionFailure { why, retry: Retry::UntilFixed };
     let name = &pushed.secret;
     let api: Api<Secret> = Api::namespaced(shared.client.clone(), NAMESPACE);
     let found = call(|| format!("get secret {NAMESPACE}/{name}"), api.get_opt(name)).await.map_err(|e| {

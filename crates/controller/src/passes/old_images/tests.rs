@@ -79,7 +79,7 @@ fn pushed_as(registry: &str, digest: &str) -> Pushed {
     let name = format!("{registry}/os@{digest}");
     let [secret, os_config, pool] = ["push", "worker", "worker"].map(str::to_owned);
     Pushed {
-        what: build::pushed::What::Image { name, tag: format!("{registry}/os:b1") },
+        what: build::pushed::PushedContent::Image { name, tag: format!("{registry}/os:b1") },
         secret,
         os_config,
         pool,
@@ -336,7 +336,7 @@ async fn an_image_that_another_tag_names_stays() {
 
 /// The tag that a build pushed to which did not succeed.
 fn tag(registry: &str) -> Pushed {
-    Pushed { what: What::Tag { name: format!("{registry}/os:b1") }, ..pushed(registry) }
+    Pushed { what: PushedContent::Tag { name: format!("{registry}/os:b1") }, ..pushed(registry) }
 }
 
 #[tokio::test]
@@ -435,7 +435,7 @@ async fn layers_that_become_an_image_in_use_while_others_go_stay() {
         Some((200, if path == "tags/list" { list } else { MANIFEST.to_owned() }))
     })
     .await;
-    let what = build::pushed::What::Layers { repository: format!("{registry}/os") };
+    let what = build::pushed::PushedContent::Layers { repository: format!("{registry}/os") };
     let layers = Pushed { what, ..pushed(&registry) };
     let node = Some((annotation::DESIRED_IMAGE, format!("m.io/os@{digest}")));
     let [(list, _), _] = passes(World { node, from: 2, ..World::of(vec![layers]) }, &registry).await;

@@ -223,9 +223,9 @@ fn of_a_node_the_last_ways_are_kept() {
     let configs: Vec<String> = (0..30).map(|n| format!("c{n}")).collect();
     let events: Vec<_> = configs.iter().zip(0..).map(|(config, n)| ("Cordon", &**config, 10 * n)).collect();
     let told = told(&events);
-    let all: Vec<_> = told.ways["n"].iter().map(|way| way.config.as_deref().unwrap()).collect();
+    let all: Vec<_> = told.updates["n"].iter().map(|update| update.config.as_deref().unwrap()).collect();
     assert_eq!((all.len(), all[0], all[KEPT - 1]), (KEPT, "c20", "c29"));
     let length = SignedDuration::from_secs(10);
-    let track = &told.ways["n"][0].track;
+    let track = &told.updates["n"][0].track;
     assert_eq!(track.left.unwrap().duration_since(track.first().unwrap()), length);
 }

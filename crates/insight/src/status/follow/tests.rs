@@ -3,8 +3,11 @@
 use super::*;
 use crate::status::served::Presence;
 use crate::status::watch_errors::TRIED;
+use api::k8s::Time;
 use http::{Request, Response};
+use jiff::Timestamp;
 use kube::client::Body;
+use kube::runtime::watcher::Event;
 use rollout::{Situation, Step, Wait};
 use serde::de::DeserializeOwned;
 use std::sync::atomic::Ordering::Relaxed;
@@ -176,7 +179,7 @@ async fn a_followed_cluster_and_its_objects_in_files_lead_to_the_same_plan() {
     for (drain, goes) in [(false, "a"), (true, "b")] {
         let objects = cluster(drain);
         let mut cluster = followed(&client(&objects, true), &objects);
-        cluster.look().await;
+        cluster.fetch_outlooks().await;
         let (_, plan) = cluster.plan(Timestamp::UNIX_EPOCH);
         let files = Situation::from_objects(objects.iter().map(|o| ("f", o))).unwrap();
         let (pools, nodes) =
@@ -201,7 +204,7 @@ async fn who_may_not_list_pods_is_told_so_and_no_node_waits_for_a_look() {
         plan.pools[0].nodes.iter().any(|n| n.step == Step::Waits(Wait::Look))
     };
     assert!(waits(&cluster), "until somebody has looked");
-    cluster.look().await;
+    cluster.fetch_outlooks().await;
     assert!(!waits(&cluster));
     assert!(cluster.unread().iter().any(|unread| unread.words.contains("spec.drain")));
 }
@@ -211,13 +214,13 @@ async fn a_refusal_is_for_a_minute() {
     let objects = cluster(true);
     let mut cluster = followed(&client_refused(&objects, 1), &objects);
     let is_refused = |cluster: &ClusterWatch| cluster.unread().iter().any(|u| u.words.contains("spec.drain"));
-    cluster.look().await;
+    cluster.fetch_outlooks().await;
     assert!(is_refused(&cluster));
     tokio::time::advance(Duration::from_secs(59)).await;
-    cluster.look().await;
+    cluster.fetch_outlooks().await;
     assert!(is_refused(&cluster), "not before");
     tokio::time::advance(Duration::from_secs(2)).await;
-    cluster.look().await;
+    cluster.fetch_outlooks().await;
     assert!(!is_refused(&cluster));
     let (_, plan) = cluster.plan(Timestamp::UNIX_EPOCH);
     let going: Vec<&str> =

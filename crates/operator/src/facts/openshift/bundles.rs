@@ -98,8 +98,8 @@ impl OpenShift {
             return match self.entry(CLIENT_CA, BUNDLE) {
                 Some(ca) => Ok(Some(ca.to_vec())),
                 None => Err(format!(
-                    "ConfigMap {}/{} has no {BUNDLE}, from which kubelets would know the API server; it is written by the API \
-                     server's operator, see why that does not",
+                    "ConfigMap {}/{} has no {BUNDLE}, by which kubelets verify the API server; the API server's operator \
+                     writes it: see ClusterOperator kube-apiserver",
                     CLIENT_CA.0, CLIENT_CA.1
                 )),
             };

@@ -59,7 +59,7 @@ pub(crate) struct OpenShift {
 
 /// What is to stand in the ControllerConfig.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Wanted {
+pub(crate) struct ControllerConfigFields {
     /// Fields of the spec; null: the field is to be absent. Fields that are not listed are left as they are.
     pub(crate) spec: Map<String, Value>,
     /// Fields that are written only where there are none yet.
@@ -74,8 +74,8 @@ impl OpenShift {
     ///
     /// # Errors
     /// An object that contradicts itself or lacks what the cluster cannot do without: its kind, name, path and the remedy.
-    pub(crate) fn wanted(&self, said: &Settings, plain: &Settings) -> Result<Wanted, String> {
-        let mut wanted = Wanted::default();
+    pub(crate) fn wanted(&self, said: &Settings, plain: &Settings) -> Result<ControllerConfigFields, String> {
+        let mut wanted = ControllerConfigFields::default();
         let spec = &mut wanted.spec;
         let mut put = |field: &str, value: Value| drop(spec.insert(field.to_owned(), value));
         let (dns_ip, families) = self.addresses()?;
@@ -131,7 +131,7 @@ impl OpenShift {
         for (i, net) in network["spec"]["serviceNetwork"].as_array().into_iter().flatten().enumerate() {
             let net = net.as_str().unwrap_or_default();
             let wrong = |_| {
-                format!("{PATH}[{i}] {net:?} is not a range of addresses such as 172.30.0.0/16; repair it")
+                format!("{PATH}[{i}] {net:?} is not a range of addresses such as 172.30.0.0/16; correct it")
             };
             nets.push(net.parse().map_err(wrong)?);
         }
@@ -139,7 +139,8 @@ impl OpenShift {
             return Err(format!("{PATH} is empty; name the range of the cluster's Services there"));
         };
         let dns = tenth(first).ok_or_else(|| {
-            format!("{PATH}[0] {first} has no tenth address, which the cluster's DNS would have; use a larger range")
+            format!("{PATH}[0] {first} is too small: the cluster's DNS has the tenth address of this range; use a larger \
+                one")
         })?;
         let families: Vec<bool> = nets.iter().map(|n| n.addr().is_ipv6()).collect();
         Ok((Some(dns), families_word(&families).map(str::to_owned)))

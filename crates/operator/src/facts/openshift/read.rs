@@ -6,7 +6,7 @@ use super::bundles::{MAPS, SYSTEM_MAPS, named};
 use super::{API_SERVER, CONFIG, Entries, MANAGED, OpenShift};
 use api::k8s::ConfigMap;
 use api::names::{CLUSTER, NAMESPACE};
-use client::{CallError, call};
+use client::{CallError, call_optional};
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
@@ -46,18 +46,6 @@ pub(crate) fn served(definitions: &[Value]) -> Vec<(&'static str, &'static str, 
     KINDS.into_iter().filter(|(_, plural, _)| is_there(plural)).collect()
 }
 
-/// `None`: there is none.
-async fn optional<T>(
-    what: String,
-    request: impl Future<Output = kube::Result<T>>,
-) -> Result<Option<T>, CallError> {
-    match call(|| what.clone(), request).await {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// Reads what there is. `None`: no Infrastructure `cluster` says what this cluster is.
 ///
 /// # Errors
@@ -71,7 +59,7 @@ pub(crate) async fn read(client: &Client, definitions: &[Value]) -> Result<Optio
     }
     let objects = kinds.into_iter().map(|(kind, plural, name)| async move {
         let api = api::<DynamicObject>(client, kind, plural);
-        Ok::<_, CallError>((kind, optional(format!("get {kind} {name}"), api.get(name)).await?))
+        Ok::<_, CallError>((kind, call_optional(|| format!("get {kind} {name}"), api.get(name)).await?))
     });
     let mut infrastructure = None;
     for (kind, object) in try_join_all(objects).await? {
@@ -91,7 +79,7 @@ pub(crate) async fn read(client: &Client, definitions: &[Value]) -> Result<Optio
     let namespaces = NAMESPACES.into_iter().map(|name| {
         let request = namespaces.get(name);
         async move {
-            let there = optional(format!("get Namespace {name}"), request).await?;
+            let there = call_optional(|| format!("get Namespace {name}"), request).await?;
             Ok::<_, CallError>(there.map(|_| name))
         }
     });
@@ -114,7 +102,7 @@ pub(crate) async fn read(client: &Client, definitions: &[Value]) -> Result<Optio
     places.dedup();
     let maps = places.into_iter().map(|(namespace, name)| async move {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
-        let map = optional(format!("get ConfigMap {namespace}/{name}"), api.get(&name)).await?;
+        let map = call_optional(|| format!("get ConfigMap {namespace}/{name}"), api.get(&name)).await?;
         Ok::<_, CallError>(map.map(|map| ((namespace, name), entries(map))))
     });
     found.maps = try_join_all(maps).await?.into_iter().flatten().collect();

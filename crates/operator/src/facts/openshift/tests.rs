@@ -103,7 +103,7 @@ fn addresses_and_families_come_from_the_network() {
     }
     for (nets, why) in [
         (&[][..], "spec.serviceNetwork is empty"),
-        (&["192.168.1.254/32"], "has no tenth address"),
+        (&["192.168.1.254/32"], "is too small"),
         (&["nonsense"], "\"nonsense\" is not a range"),
     ] {
         let said = refused(&OpenShift { network: Some(network(nets)), ..facts("None") });

@@ -41,7 +41,7 @@ pub(super) fn build_jobs() -> Value {
     ];
     let at =
         "'Job ' + object.metadata.name + ': the controller may only build images in this namespace, and ";
-    let remedy = "; a Job for another purpose, such as the gate of a RolloutPolicy, belongs into a namespace of its own'";
+    let remedy = "; a Job for another purpose, such as the gate of a RolloutPolicy, belongs in a namespace of its own'";
     let rule = |expression: String, message: &'static str, words: &str| Rule {
         expression,
         message,

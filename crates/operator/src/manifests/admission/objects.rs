@@ -12,9 +12,10 @@ pub(super) fn only_cluster() -> Value {
     };
     let rule = Rule {
         expression: format!("object.metadata.name == '{CLUSTER}'"),
-        message: "there is one MachineConfiguration, named cluster; write these settings into it",
+        message: "the only MachineConfiguration that counts is named cluster; write these settings there",
         words: Some(format!(
-            "'MachineConfiguration ' + object.metadata.name + ': nobody reads it; there is one, named {CLUSTER}: write these settings into that'"
+            "'MachineConfiguration ' + object.metadata.name + ': nothing reads this object; the only one that counts is \
+             named {CLUSTER}: write these settings there'"
         )),
     };
     policy(NAMES[1], &on, &[], vec![rule])
@@ -62,10 +63,11 @@ pub(super) fn streams_exist() -> Value {
         expression: "!has(object.spec.osImageStream) || (has(params.status) && has(params.status.availableStreams) && \
                      params.status.availableStreams.exists(s, s.name == object.spec.osImageStream.name))"
             .to_owned(),
-        message: "spec.osImageStream.name is no stream of OSImageStream cluster; kubectl get osimagestream cluster -o yaml lists them",
+        message: "spec.osImageStream.name is not a stream of OSImageStream cluster; kubectl get osimagestream cluster -o \
+            yaml lists them",
         words: Some(
-            "'MachineConfigPool ' + object.metadata.name + ': spec.osImageStream.name ' + object.spec.osImageStream.name + \
-             ' is no stream of OSImageStream cluster; status.availableStreams there lists them'"
+            "'MachineConfigPool ' + object.metadata.name + ': spec.osImageStream.name ' + object.spec.osImageStream.name \
+             + ' is not a stream of OSImageStream cluster; status.availableStreams there lists them'"
                 .to_owned(),
         ),
     };
@@ -82,7 +84,8 @@ pub(super) fn approvals() -> Value {
     let by_now = at("object", by);
     let rule = Rule {
         expression: format!("{} == '' || {by_now} in ['', request.userInfo.username]", at("object", what)),
-        message: "the annotation machineconfig.dev/approved-by names somebody else than who sends it; approve with mco approve",
+        message: "the annotation machineconfig.dev/approved-by names somebody other than the sender; approve with mco \
+            approve",
         words: Some(format!(
             "'MachineConfigPool ' + object.metadata.name + ': the annotation {by} says ' + {by_now} + ', and this is sent by ' + \
              request.userInfo.username + '; approve with `mco approve ' + object.metadata.name + '`, or write your own name'"
@@ -132,7 +135,8 @@ pub(super) fn selectors() -> Value {
             expression: keys,
             message: "a selector's key is a label's name",
             words: Some(format!(
-                "'MachineConfigPool ' + object.metadata.name + ': a key of spec.{field} is no name of a label; write it like node-role.kubernetes.io/worker'"
+                "'MachineConfigPool ' + object.metadata.name + ': a key of spec.{field} is not a valid label name; write \
+                 it like node-role.kubernetes.io/worker'"
             )),
         });
     }

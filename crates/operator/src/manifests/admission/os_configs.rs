@@ -55,7 +55,8 @@ pub(super) fn secrets() -> Value {
             "{} || (request.operation == 'UPDATE' && object.?spec == oldObject.?spec)",
             not_by_the_controller()
         ),
-        message: "the controller writes no spec of a MachineOSConfig: it may read the Secret that is named there",
+        message: "the controller must not write the spec of a MachineOSConfig, because it may read the Secret that is \
+            named there",
         words: Some(
             "'MachineOSConfig ' + object.metadata.name + ': the controller may not create it or change its spec, because it may read the Secret that is named there'"
                 .to_owned(),

@@ -4,7 +4,7 @@
 
 use super::step_error::{StepError, failed};
 use super::{Passed, Syncer, config_of};
-use crate::facts::openshift::{OpenShift, Wanted};
+use crate::facts::openshift::{ControllerConfigFields, OpenShift};
 use crate::facts::{self, release};
 use crate::install::{self, How, controller_config};
 use crate::settings::{self, Settings};
@@ -24,7 +24,7 @@ impl Syncer {
     /// What the cluster is: by OpenShift's objects where it has them, else by what kubeadm and others write down.
     pub(super) async fn controller_config(
         &self,
-        wanted: &settings_object::Wanted,
+        wanted: &settings_object::CheckedSettings,
         passed: &mut Passed,
     ) -> Result<(), StepError> {
         let openshift = facts::openshift::read(&self.client, &passed.seen.definitions);
@@ -33,7 +33,7 @@ impl Syncer {
         // Of an object that cannot be read as a whole, too.
         let present = passed.seen.config.as_ref().and_then(|c| c.pointer("/spec/kubeAPIServerServingCAData"));
         let present = present.and_then(|ca| ByteString::deserialize(ca).ok()).unwrap_or_default();
-        let plain = plain.settings(&wanted.said, &wanted.found, &present.0);
+        let plain = plain.settings(&wanted.given, &wanted.detected, &present.0);
         passed.openshift = openshift.as_ref().map(|found| found.namespaces.clone());
         passed.seen.release.cluster_version = openshift.as_ref().and_then(OpenShift::cluster_version);
         passed.installed =
@@ -44,12 +44,12 @@ impl Syncer {
         // Where there is no ControllerConfig, nothing is rendered yet: the release comes with it. Else it comes when all parts
         // are rolled out, see `Step::Release`.
         let of_release = match there {
-            Some(_) => Wanted::default(),
+            Some(_) => ControllerConfigFields::default(),
             None => payload.map_err(|why| failed(why.why()))?.of_new_config(),
         };
         match &openshift {
             Some(found) => {
-                let mut wanted = found.wanted(&wanted.said, &plain).map_err(failed)?;
+                let mut wanted = found.wanted(&wanted.given, &plain).map_err(failed)?;
                 match there {
                     Some(there) => {
                         let mut patch = facts::owners::patch(there, &wanted);
@@ -171,7 +171,7 @@ impl Syncer {
 }
 
 /// Puts what is wanted into a ControllerConfig that is about to be created.
-fn with(object: &mut Value, wanted: &Wanted) {
+fn with(object: &mut Value, wanted: &ControllerConfigFields) {
     for (field, value) in wanted.once.iter().chain(&wanted.spec) {
         object["spec"][field] = value.clone();
     }
@@ -181,7 +181,7 @@ fn with(object: &mut Value, wanted: &Wanted) {
 }
 
 /// A ControllerConfig where there is none yet.
-fn new_config(wanted: &Wanted) -> Value {
+fn new_config(wanted: &ControllerConfigFields) -> Value {
     let mut object = json!(settings::empty());
     with(&mut object, wanted);
     object["apiVersion"] = json!(format!("{}/v1", api::names::GROUP));

@@ -230,7 +230,7 @@ impl Syncer {
     async fn step(
         &mut self,
         d: &Descriptor,
-        wanted: Option<&settings_object::Wanted>,
+        wanted: Option<&settings_object::CheckedSettings>,
         passed: &mut Passed,
     ) -> Result<(), StepError> {
         match (d.work, wanted) {
@@ -269,7 +269,7 @@ impl Syncer {
     fn planned<T>(
         &self,
         plan: fn(&Inputs<'_>) -> Result<T, String>,
-        wanted: &settings_object::Wanted,
+        wanted: &settings_object::CheckedSettings,
         seen: &Seen,
     ) -> Result<T, StepError> {
         let (config, scaled, log) = (config_of(seen)?, scaled(seen), log(seen));

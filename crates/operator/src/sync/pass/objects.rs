@@ -23,7 +23,7 @@ impl Syncer {
     pub(super) async fn objects(
         &self,
         plan: fn(&Inputs<'_>) -> Result<Vec<Value>, String>,
-        wanted: &settings_object::Wanted,
+        wanted: &settings_object::CheckedSettings,
         passed: &mut Passed,
     ) -> Result<(), StepError> {
         let objects = self.planned(plan, wanted, &passed.seen)?;
@@ -114,7 +114,7 @@ impl Syncer {
     pub(super) async fn own(
         &self,
         plan: fn(&Inputs<'_>) -> Result<Vec<Value>, String>,
-        wanted: &settings_object::Wanted,
+        wanted: &settings_object::CheckedSettings,
         passed: &mut Passed,
     ) -> Result<(), StepError> {
         let written = self.objects(plan, wanted, passed).await;
@@ -135,7 +135,7 @@ impl Syncer {
 
     pub(super) async fn prune(
         &self,
-        wanted: &settings_object::Wanted,
+        wanted: &settings_object::CheckedSettings,
         passed: &mut Passed,
     ) -> Result<(), StepError> {
         let mut keys = self.planned(plan::wanted, wanted, &passed.seen)?;

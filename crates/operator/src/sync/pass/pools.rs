@@ -15,7 +15,7 @@ use kube::api::PostParams;
 impl Syncer {
     pub(super) async fn pools(
         &self,
-        wanted: &settings_object::Wanted,
+        wanted: &settings_object::CheckedSettings,
         passed: &mut Passed,
     ) -> Result<(), StepError> {
         let is_there =

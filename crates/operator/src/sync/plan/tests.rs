@@ -10,20 +10,20 @@ fn config(url: &str) -> ControllerConfig {
     config
 }
 
-fn wanted_of(agents: Option<&str>, require_token: bool) -> Wanted {
-    Wanted {
+fn wanted_of(agents: Option<&str>, require_token: bool) -> CheckedSettings {
+    CheckedSettings {
         image: "mco:1".to_owned(),
         agents: agents.map(|image| AgentPods { image: image.to_owned(), kubeconfig: None }),
         require_token,
         pools: vec!["worker".to_owned()],
-        ..Wanted::default()
+        ..CheckedSettings::default()
     }
 }
 
 #[test]
 fn what_is_wanted_follows_the_settings_so_that_the_rest_can_be_pruned() {
     let config = config("https://api:6443");
-    let keys_of = |w: &Wanted, mutates: bool, config: &ControllerConfig| {
+    let keys_of = |w: &CheckedSettings, mutates: bool, config: &ControllerConfig| {
         let inputs = Inputs {
             wanted: w,
             config: Some(config),
@@ -36,7 +36,7 @@ fn what_is_wanted_follows_the_settings_so_that_the_rest_can_be_pruned() {
         };
         wanted(&inputs).unwrap().iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    let keys = |w: &Wanted| keys_of(w, true, &config);
+    let keys = |w: &CheckedSettings| keys_of(w, true, &config);
     let full = keys(&wanted_of(Some("mco:1"), true));
     for name in [
         "Deployment machine-config-operator",
@@ -81,7 +81,7 @@ fn what_is_wanted_follows_the_settings_so_that_the_rest_can_be_pruned() {
 fn the_dashboard_comes_and_goes_with_its_setting() {
     let config = config("https://api:6443");
     let of = |dashboard: Option<crate::settings_object::DashboardSettings>| {
-        let wanted_now = Wanted { dashboard, ..wanted_of(None, true) };
+        let wanted_now = CheckedSettings { dashboard, ..wanted_of(None, true) };
         let inputs = Inputs {
             wanted: &wanted_now,
             config: Some(&config),
@@ -118,7 +118,7 @@ fn prometheus_and_grafana_get_what_the_settings_and_the_clusters_kinds_say() {
     assert_eq!(both, Prometheus { monitors: true, rules: true });
     assert_eq!(Prometheus::of(&[crd("probes")]), Prometheus::default());
     let kinds = |on: (bool, bool), agents: Option<&str>, prometheus: Prometheus| {
-        let w = Wanted { prometheus: on.0, dashboards: on.1, ..wanted_of(agents, true) };
+        let w = CheckedSettings { prometheus: on.0, dashboards: on.1, ..wanted_of(agents, true) };
         let inputs = Inputs {
             wanted: &w,
             config: Some(&config),

@@ -58,9 +58,9 @@ fn what_would_make_things_again_goes_first_and_what_others_made_stays() {
     assert_eq!(
         found.stays,
         [
-            "ClusterRole machine-config-server: somebody else made it",
-            "CustomResourceDefinition y and its objects: somebody else made it",
-            "Namespace openshift-machine-api: it holds Secrets of others",
+            "ClusterRole machine-config-server: somebody else created it",
+            "CustomResourceDefinition y and its objects: somebody else created it",
+            "Namespace openshift-machine-api: it contains Secrets of others",
         ]
     );
     let Action::Clean { annotations, tainted, .. } = &found.actions[7] else {
@@ -105,7 +105,7 @@ fn a_cluster_of_another_operator_is_left_as_it_is() {
         let plan = plan(&facts);
         assert_eq!(!plan.actions.is_empty(), goes, "{what}: {:?}", plan.actions);
         assert!(
-            plan.stays.contains(&"Deployment machine-config-controller: somebody else made it".to_owned())
+            plan.stays.contains(&"Deployment machine-config-controller: somebody else created it".to_owned())
         );
     }
 }
@@ -187,7 +187,7 @@ fn an_object_of_which_we_only_wrote_the_status_is_somebody_elses() {
     let found = plan(&Facts { objects: vec![theirs], ..Facts::default() });
     assert_eq!(
         (found.actions, found.stays),
-        (vec![], vec!["ClusterRole c: somebody else made it".to_owned()])
+        (vec![], vec!["ClusterRole c: somebody else created it".to_owned()])
     );
 }
 

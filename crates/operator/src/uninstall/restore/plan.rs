@@ -124,14 +124,14 @@ impl Round {
         for (name, _) in self.stands.iter().filter(|(_, s)| **s == Stand::Ready) {
             let others: Vec<&str> = self.etcd.iter().filter(|m| *m != name).map(|m| &**m).collect();
             let why = if !self.failed.is_empty() {
-                "it was not sent, because others failed".to_owned()
+                "it was not sent back, because others failed".to_owned()
             } else if self.control_plane.contains(name) && !others.is_empty() {
                 format!(
-                    "it was not sent: etcd is not Ready again on {}; fix its pod there",
+                    "it was not sent back: etcd is not Ready again on {}; fix its pod there",
                     others.join(", ")
                 )
             } else {
-                "it was not sent: as many nodes as may be are out of service".to_owned()
+                "it was not sent back: as many nodes as allowed are out of service already".to_owned()
             };
             all.entry(name.clone()).or_insert(why);
         }

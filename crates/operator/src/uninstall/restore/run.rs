@@ -104,7 +104,7 @@ impl Watch {
     }
 
     /// Says what is new.
-    fn tell(&mut self, round: &Round, progress: &mut impl FnMut(Progress)) {
+    fn report_progress(&mut self, round: &Round, progress: &mut impl FnMut(Progress)) {
         for (name, stand) in &round.stands {
             if *stand == Stand::Done && self.told.insert(name.clone()) {
                 progress(Progress::Done(name.to_string()));
@@ -157,7 +157,7 @@ pub async fn restore_hosts(
         }
         let memory = watch.memory(&nodes, Instant::now());
         let round = round(&Seen { nodes: &nodes, pools: &pools, etcd: &etcd, memory: &memory, limit, force });
-        watch.tell(&round, &mut progress);
+        watch.report_progress(&round, &mut progress);
         let calm = watch.changed.map_or(Duration::ZERO, |changed| changed.elapsed());
         if round.is_over() {
             return Ok(BTreeMap::new());

@@ -85,7 +85,7 @@ impl Follower {
                     }
                 }
                 _ = look.tick() => {
-                    dirty |= self.look().await;
+                    dirty |= self.read_credentials().await;
                     dirty |= self.missing(shared).is_none() && self.fetch_failed();
                 }
                 _ = learn.tick(), if !learnt => {
@@ -167,7 +167,7 @@ impl Follower {
 
     /// Reads the token's files. While a kind cannot be watched, it also asks the API server, because a watch that resumes
     /// without a change sends no event.
-    async fn look(&mut self) -> bool {
+    async fn read_credentials(&mut self) -> bool {
         let dir = self.token_dir.clone();
         let read = tokio::task::spawn_blocking(move || Credentials::read(&dir)).await;
         let read = read.unwrap_or_else(|e| Err(format!("the bootstrap token was not read: {e}")));

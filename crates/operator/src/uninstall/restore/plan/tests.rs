@@ -177,7 +177,7 @@ fn etcd_counts_when_its_pod_is_that_of_the_present_boot() {
     let held = with("old", LIMIT);
     assert!(held.send.is_empty(), "{held:?}");
     let said = held.not_restored();
-    let words = "it was not sent: etcd is not Ready again on a; fix its pod there";
+    let words = "it was not sent back: etcd is not Ready again on a; fix its pod there";
     assert_eq!(said.get("b").map(String::as_str), Some(words));
     assert!(held.is_stuck(false, LIMIT, LIMIT) && !held.is_stuck(false, Duration::ZERO, LIMIT));
     assert_eq!(with("new", Duration::ZERO).send, BTreeSet::from(["b".into()]));
@@ -197,7 +197,7 @@ fn a_node_that_fails_holds_all_others_unless_told_otherwise() {
     assert!(held.send.is_empty() && held.is_stuck(false, Duration::ZERO, LIMIT) && !held.is_over());
     let said = held.not_restored();
     assert_eq!(said.get("a").map(String::as_str), Some("disk full"));
-    assert_eq!(said.get("b").map(String::as_str), Some("it was not sent, because others failed"));
+    assert_eq!(said.get("b").map(String::as_str), Some("it was not sent back, because others failed"));
     let forced = decide(&nodes, Duration::ZERO, true, &[]);
     assert_eq!(forced.send.iter().map(|n| &**n).collect::<Vec<_>>(), ["b", "c"]);
     assert!(!forced.is_stuck(true, Duration::ZERO, LIMIT));

@@ -38,7 +38,8 @@ pub(crate) struct Refusal(pub(crate) StatusCode, pub(crate) &'static str);
 
 const NO_SESSION: Refusal = Refusal(
     StatusCode::UNAUTHORIZED,
-    "this browser has no session, or it has ended: open the address that `mco dashboard` prints; press Enter there for a new one",
+    "this browser has no session, or it has ended: open the address that `mco dashboard` prints; press Enter there for a \
+     new one",
 );
 const USED: Refusal = Refusal(
     StatusCode::FORBIDDEN,
@@ -46,7 +47,7 @@ const USED: Refusal = Refusal(
 );
 const ENDED: Refusal = Refusal(
     StatusCode::FORBIDDEN,
-    "this address was good for ten minutes, which are over: press Enter where `mco dashboard` runs for another one",
+    "this address was good for ten minutes and has expired: press Enter where `mco dashboard` runs for another one",
 );
 const OTHER_HOST: Refusal = Refusal(
     StatusCode::MISDIRECTED_REQUEST,
@@ -63,7 +64,7 @@ pub(crate) struct Session {
 }
 
 /// Tokens and sessions of one dashboard.
-pub(crate) struct Gate {
+pub(crate) struct LocalAccess {
     /// What `Host` may say.
     hosts: [String; 3],
     /// The path below which everything lies: `/` and random digits.
@@ -80,13 +81,13 @@ struct State {
     sessions: Vec<(String, Instant)>,
 }
 
-impl std::fmt::Debug for Gate {
+impl std::fmt::Debug for LocalAccess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Gate").field("hosts", &self.hosts).finish_non_exhaustive()
     }
 }
 
-impl Gate {
+impl LocalAccess {
     /// For a dashboard on this port of the loopback address.
     pub(crate) fn new(port: u16) -> Result<Self, DashboardError> {
         let hosts = ["127.0.0.1", "localhost", "[::1]"].map(|host| format!("{host}:{port}"));
@@ -171,7 +172,8 @@ impl Gate {
     }
 }
 
-/// Whether a request comes from our own page, or from a person who typed the address. Browsers say it; other programs do not.
+/// Whether a request comes from our own page, or from a person who typed the address. Browsers say it; other programs do
+/// not.
 pub(crate) fn same_origin_or_typed(headers: &HeaderMap) -> bool {
     text(headers, "sec-fetch-site").is_none_or(|site| ["same-origin", "none"].contains(&site))
 }
@@ -218,49 +220,49 @@ mod tests {
     }
 
     /// A gate with one session, and the cookie of that.
-    fn gate(now: Instant) -> (Gate, String) {
-        let gate = Gate::new(PORT).unwrap();
-        let token = gate.invite(now).unwrap();
-        let cookie = gate.exchange(&token, now).unwrap();
-        (gate, cookie.split(';').next().unwrap().to_owned())
+    fn access(now: Instant) -> (LocalAccess, String) {
+        let access = LocalAccess::new(PORT).unwrap();
+        let token = access.invite(now).unwrap();
+        let cookie = access.exchange(&token, now).unwrap();
+        (access, cookie.split(';').next().unwrap().to_owned())
     }
 
     #[test]
     fn a_token_is_good_once_and_a_newer_one_ends_it() {
         let now = Instant::now();
-        let gate = Gate::new(PORT).unwrap();
-        assert_eq!(gate.exchange("", now).unwrap_err(), USED, "before there is one");
-        let first = gate.invite(now).unwrap();
-        let second = gate.invite(now).unwrap();
+        let access = LocalAccess::new(PORT).unwrap();
+        assert_eq!(access.exchange("", now).unwrap_err(), USED, "before there is one");
+        let first = access.invite(now).unwrap();
+        let second = access.invite(now).unwrap();
         assert!(first != second && second.len() == 2 * ENTROPY);
-        assert_eq!(gate.exchange(&first, now).unwrap_err(), USED);
-        assert_eq!(gate.exchange("", now).unwrap_err(), USED);
-        let cookie = gate.exchange(&second, now).unwrap();
+        assert_eq!(access.exchange(&first, now).unwrap_err(), USED);
+        assert_eq!(access.exchange("", now).unwrap_err(), USED);
+        let cookie = access.exchange(&second, now).unwrap();
         assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
         assert!(!cookie.contains(&second), "the session is not the token");
-        assert_eq!(gate.exchange(&second, now).unwrap_err(), USED, "used twice");
+        assert_eq!(access.exchange(&second, now).unwrap_err(), USED, "used twice");
     }
 
     #[test]
     fn a_token_that_nobody_used_ends() {
         let now = Instant::now();
-        let gate = Gate::new(PORT).unwrap();
-        let token = gate.invite(now).unwrap();
-        assert_eq!(gate.exchange(&token, now + TOKEN).unwrap_err(), ENDED);
-        assert_eq!(gate.exchange(&token, now).unwrap_err(), USED, "it does not come back");
-        let token = gate.invite(now).unwrap();
-        assert!(gate.exchange(&token, now + TOKEN - Duration::from_secs(1)).is_ok());
+        let access = LocalAccess::new(PORT).unwrap();
+        let token = access.invite(now).unwrap();
+        assert_eq!(access.exchange(&token, now + TOKEN).unwrap_err(), ENDED);
+        assert_eq!(access.exchange(&token, now).unwrap_err(), USED, "it does not come back");
+        let token = access.invite(now).unwrap();
+        assert!(access.exchange(&token, now + TOKEN - Duration::from_secs(1)).is_ok());
     }
 
     #[test]
     fn the_cookie_is_for_a_path_that_no_other_server_of_this_computer_knows() {
         let now = Instant::now();
         let bases = [(); 2].map(|()| {
-            let gate = Gate::new(PORT).unwrap();
-            let cookie = gate.exchange(&gate.invite(now).unwrap(), now).unwrap();
-            assert!(cookie.contains(&format!("; Path={}/;", gate.base())), "{cookie}");
-            assert_eq!(gate.base().len(), 1 + 2 * ENTROPY);
-            gate.base().to_owned()
+            let access = LocalAccess::new(PORT).unwrap();
+            let cookie = access.exchange(&access.invite(now).unwrap(), now).unwrap();
+            assert!(cookie.contains(&format!("; Path={}/;", access.base())), "{cookie}");
+            assert_eq!(access.base().len(), 1 + 2 * ENTROPY);
+            access.base().to_owned()
         });
         assert_ne!(bases[0], bases[1]);
     }
@@ -268,7 +270,7 @@ mod tests {
     #[test]
     fn a_request_is_answered_only_to_the_page_itself() {
         let now = Instant::now();
-        let (gate, cookie) = gate(now);
+        let (access, cookie) = access(now);
         let host = ("host", "127.0.0.1:8796");
         let own = ("cookie", cookie.as_str());
         let header = (ACTION_HEADER, "1");
@@ -307,25 +309,26 @@ mod tests {
             ("without a session", "POST", vec![host, origin, header], 401),
         ];
         for (what, method, headers, want) in rows {
-            let got = gate.admit(&request(method, &headers), now).map_or_else(status, |_| 200);
+            let got = access.admit(&request(method, &headers), now).map_or_else(status, |_| 200);
             assert_eq!(got, want, "{what}");
         }
         let absolute = Request::builder().uri("http://attacker.example/").header("host", host.1);
         let absolute = absolute.header("cookie", &cookie).body(()).unwrap().into_parts().0;
-        assert_eq!(gate.admit(&absolute, now).unwrap_err(), OTHER_HOST);
+        assert_eq!(access.admit(&absolute, now).unwrap_err(), OTHER_HOST);
     }
 
     #[test]
     fn a_session_ends_and_the_oldest_makes_room() {
         let now = Instant::now();
-        let (gate, cookie) = gate(now);
-        let asks =
-            |at: Instant| gate.admit(&request("GET", &[("host", "localhost:8796"), ("cookie", &cookie)]), at);
+        let (access, cookie) = access(now);
+        let asks = |at: Instant| {
+            access.admit(&request("GET", &[("host", "localhost:8796"), ("cookie", &cookie)]), at)
+        };
         assert_eq!(asks(now).unwrap().until, now + SESSION);
         assert_eq!(asks(now + SESSION).unwrap_err(), NO_SESSION);
         for _ in 0..SESSIONS {
-            let token = gate.invite(now).unwrap();
-            gate.exchange(&token, now).unwrap();
+            let token = access.invite(now).unwrap();
+            access.exchange(&token, now).unwrap();
         }
         assert_eq!(asks(now).unwrap_err(), NO_SESSION);
     }

@@ -1,5 +1,5 @@
-//! Counts of a process's own work, for people who cannot reach its metrics: requests and their failures, passes, the length of
-//! the queues, memory. The leader writes them on its Lease whenever it renews that, so they need no write of their own.
+//! Counts of a process's own work, for people who cannot reach its metrics: requests and their failures, passes, the length
+//! of the queues, memory. The leader writes them on its Lease whenever it renews that, so they need no write of their own.
 //!
 //! What it is not: metrics. Those have more, are stored by Prometheus, and exist for processes that do not lead, too.
 
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What a process has counted since it began.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Figures {
+pub struct ProcessCounts {
     /// The holder of the Lease that counted these; figures of an earlier holder are recognised by it.
     pub holder: String,
     /// When it began to count.
@@ -37,7 +37,7 @@ pub struct Figures {
     pub memory: Option<u64>,
 }
 
-impl Figures {
+impl ProcessCounts {
     /// The figures of a process with these requests. The caller adds its passes.
     pub fn of(requests: &Requests) -> Self {
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
@@ -53,8 +53,8 @@ impl Figures {
 
     /// The figures on a Lease. `None`: there are none, or they are those of another holder.
     pub fn read(lease: &ObjectMeta, holder: &str) -> Option<Self> {
-        let text = lease.annotations.as_ref()?.get(own::FIGURES)?;
-        serde_json::from_str::<Self>(text).ok().filter(|figures| figures.holder == holder)
+        let text = lease.annotations.as_ref()?.get(own::PROCESS_COUNTS)?;
+        serde_json::from_str::<Self>(text).ok().filter(|counts| counts.holder == holder)
     }
 }
 
@@ -146,8 +146,8 @@ mod tests {
             let request = http::Request::get(format!("/{code}")).body(kube::client::Body::empty()).unwrap();
             let _ = client.send(request).await;
         }
-        let figures = Figures::of(&requests);
-        assert_eq!((figures.requests, figures.refused, figures.unanswered), (10, 2, 4));
+        let counts = ProcessCounts::of(&requests);
+        assert_eq!((counts.requests, counts.refused, counts.unanswered), (10, 2, 4));
 
         // Nobody waits for the answer any more.
         let never = tower::service_fn(|_: http::Request<kube::client::Body>| {
@@ -157,24 +157,24 @@ mod tests {
         let request = http::Request::get("/").body(kube::client::Body::empty()).unwrap();
         let late = tokio::time::timeout(std::time::Duration::from_millis(50), client.send(request)).await;
         assert!(late.is_err());
-        let figures = Figures::of(&requests);
-        assert_eq!((figures.requests, figures.unanswered), (1, 1));
+        let counts = ProcessCounts::of(&requests);
+        assert_eq!((counts.requests, counts.unanswered), (1, 1));
     }
 
     #[test]
     fn what_an_earlier_holder_left_is_nobodys() {
-        let figures = Figures { holder: "a".to_owned(), passes: 7, ..Figures::default() };
-        let text = serde_json::to_string(&figures).unwrap();
+        let counts = ProcessCounts { holder: "a".to_owned(), passes: 7, ..ProcessCounts::default() };
+        let text = serde_json::to_string(&counts).unwrap();
         let lease = |text: &str| ObjectMeta {
-            annotations: Some(BTreeMap::from([(own::FIGURES.to_owned(), text.to_owned())])),
+            annotations: Some(BTreeMap::from([(own::PROCESS_COUNTS.to_owned(), text.to_owned())])),
             ..ObjectMeta::default()
         };
-        assert_eq!(Figures::read(&lease(&text), "a"), Some(figures));
-        assert_eq!(Figures::read(&lease(&text), "b"), None);
-        assert_eq!(Figures::read(&lease("no figures"), "a"), None);
-        assert_eq!(Figures::read(&ObjectMeta::default(), ""), None);
+        assert_eq!(ProcessCounts::read(&lease(&text), "a"), Some(counts));
+        assert_eq!(ProcessCounts::read(&lease(&text), "b"), None);
+        assert_eq!(ProcessCounts::read(&lease("no figures"), "a"), None);
+        assert_eq!(ProcessCounts::read(&ObjectMeta::default(), ""), None);
         // A later version may count more, an earlier one less.
-        let other = Figures::read(&lease("{\"holder\":\"a\",\"more\":1}"), "a").unwrap();
+        let other = ProcessCounts::read(&lease("{\"holder\":\"a\",\"more\":1}"), "a").unwrap();
         assert_eq!((other.passes, other.memory), (0, None));
     }
 

@@ -1,11 +1,15 @@
-//! Tests of `cluster_gate`: which names it answers to, and what other sites may open.
+//! Tests of `cluster_access`: which names it answers to, and what other sites may open.
 
 use super::*;
 use http::Request;
 
-fn gate() -> ClusterGate {
+fn access() -> ClusterAccess {
     let hosts = vec!["mco.example.com".to_owned(), "other.example.com:8443".to_owned()];
+<<<<<<<< HEAD:crates/dashboard/src/cluster_gate/tests.rs
     ClusterGate::new(&crate::fake_cluster::no_cluster(), hosts, vec![])
+========
+    ClusterAccess::new(&crate::test_cluster::no_cluster(), hosts, vec![])
+>>>>>>>> 694cd7cf8aacc67a4ba0f233e31f1fc39b821a0f:crates/dashboard/src/cluster_access_tests.rs
 }
 
 fn head(method: &str, path: &str, headers: &[(&str, &str)]) -> Parts {
@@ -18,7 +22,7 @@ fn head(method: &str, path: &str, headers: &[(&str, &str)]) -> Parts {
 
 #[tokio::test]
 async fn only_names_that_are_ours_are_answered_to() {
-    let gate = gate();
+    let access = access();
     for (host, ours) in [
         ("machine-config-dashboard", true),
         ("Machine-Config-Dashboard.openshift-machine-config-operator.svc", true),
@@ -38,19 +42,19 @@ async fn only_names_that_are_ours_are_answered_to() {
         ("10.0.0.1", false),
         ("", false),
     ] {
-        let asked = gate.is_for_us(&head("GET", "/api/snapshot", &[("host", host)]));
+        let asked = access.is_for_us(&head("GET", "/api/snapshot", &[("host", host)]));
         assert_eq!(asked.err(), (!ours).then_some(OTHER_HOST), "{host}");
     }
-    assert_eq!(gate.is_for_us(&head("GET", "/", &[])).err(), Some(OTHER_HOST));
+    assert_eq!(access.is_for_us(&head("GET", "/", &[])).err(), Some(OTHER_HOST));
     let two = [("host", "localhost"), ("host", "attacker.example")];
-    assert_eq!(gate.is_for_us(&head("GET", "/", &two)).err(), Some(OTHER_HOST));
+    assert_eq!(access.is_for_us(&head("GET", "/", &two)).err(), Some(OTHER_HOST));
     let absolute = head("GET", "http://attacker.example/", &[("host", "localhost")]);
-    assert_eq!(gate.is_for_us(&absolute).err(), Some(OTHER_HOST));
+    assert_eq!(access.is_for_us(&absolute).err(), Some(OTHER_HOST));
 }
 
 #[tokio::test]
 async fn other_sites_open_the_page_and_nothing_else() {
-    let gate = gate();
+    let access = access();
     let host = ("host", "mco.example.com");
     let (origin, header) = (("origin", "https://mco.example.com"), (ACTION_HEADER, "1"));
     let cross = ("sec-fetch-site", "cross-site");
@@ -103,7 +107,7 @@ async fn other_sites_open_the_page_and_nothing_else() {
         ("a sign-in from elsewhere", "POST", "/api/session", vec![host, header, ("origin", "null")], false),
     ];
     for (what, method, path, headers, may) in rows {
-        let asked = gate.is_for_us(&head(method, path, &headers));
+        let asked = access.is_for_us(&head(method, path, &headers));
         assert_eq!(asked.err(), (!may).then_some(OTHER_SITE), "{what}");
     }
 }

@@ -5,15 +5,15 @@
 //! too. The old one is deleted at once if its copy was used, or if its copy is gone because the token was revoked.
 //!
 //! The operator's right to change and delete the old Secrets is a Role that names each of them
-//! ([`crate::accounts::TOKEN_MOVE`]). The operator deletes the Role when none is left. (It may read every Secret there, because it gives
-//! the controller the right to push secrets.)
+//! ([`crate::accounts::TOKEN_MOVE`]). The operator deletes the Role when none is left. (It may read every Secret there,
+//! because it gives the controller the right to push secrets.)
 //!
-//! What it is not: creating and checking tokens (see `api::boot_token`).
+//! What it is not: creating tokens (see `manage`) and checking them (see `api::boot_token`).
 
 use crate::accounts::{TOKEN_MOVE, TOKEN_USE};
 use crate::request::{ReconcileError, call};
 use api::boot_token::{LABEL, MOVED, NAMESPACE, OLD_NAMESPACE, Record};
-use client::CallError;
+use client::{CallError, if_found};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -78,7 +78,7 @@ fn record_use(old: &Secret) -> Option<Value> {
 ///
 /// # Errors
 /// The API server's answer.
-pub async fn keep_namespace(client: &Client) -> Result<bool, ReconcileError> {
+pub(crate) async fn keep_namespace(client: &Client) -> Result<bool, ReconcileError> {
     let all = Api::<Namespace>::all(client.clone());
     if call(format!("get Namespace {NAMESPACE}"), all.get_opt(NAMESPACE)).await?.is_some() {
         return Ok(false);
@@ -155,33 +155,28 @@ pub(crate) async fn take_back(client: &Client) -> Result<bool, CallError> {
         let params = DeleteParams::default();
         // The Role last: while it exists, a later pass tries again.
         let what = format!("delete RoleBinding {OLD_NAMESPACE}/{name}");
-        gone(call(what, bindings.delete(name, &params)).await.map(drop))?;
+        if_found(call(what, bindings.delete(name, &params)).await)?;
         let what = format!("delete Role {OLD_NAMESPACE}/{name}");
-        gone(call(what, roles.delete(name, &params)).await.map(drop))?;
+        if_found(call(what, roles.delete(name, &params)).await)?;
         taken = true;
     }
     Ok(taken)
 }
 
-/// An object that is gone already counts as deleted.
-fn gone(deleted: Result<(), CallError>) -> Result<(), CallError> {
-    deleted.or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })
-}
-
 /// The result of a move of tokens.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct MovedTokens {
+pub(crate) struct MovedTokens {
     /// The Secrets that were copied in this pass.
-    pub copied: Vec<String>,
+    pub(crate) copied: Vec<String>,
     /// Whether the old namespace has no more tokens.
-    pub finished: bool,
+    pub(crate) finished: bool,
 }
 
 /// Moves tokens out of the old namespace. An account that may not read there has nothing to move.
 ///
 /// # Errors
 /// The API server's error. Tokens that were copied stay, and the next pass continues.
-pub async fn move_tokens(client: &Client) -> Result<MovedTokens, ReconcileError> {
+pub(crate) async fn move_tokens(client: &Client) -> Result<MovedTokens, ReconcileError> {
     let (from, to): (Api<Secret>, Api<Secret>) =
         (Api::namespaced(client.clone(), OLD_NAMESPACE), Api::namespaced(client.clone(), NAMESPACE));
     let old = old_tokens(client, &from).await?;
@@ -195,7 +190,7 @@ pub async fn move_tokens(client: &Client) -> Result<MovedTokens, ReconcileError>
             Move::Leave => {}
             Move::Remove => {
                 let what = format!("delete Secret {OLD_NAMESPACE}/{name}");
-                gone(call(what, from.delete(&name, &DeleteParams::default())).await.map(drop))?;
+                if_found(call(what, from.delete(&name, &DeleteParams::default())).await)?;
                 left -= 1;
             }
             Move::RecordUse => {

@@ -1,22 +1,22 @@
 //! What builds have pushed to registries, and when it goes from there: images of builds that are gone, and layers of a
 //! MachineOSConfig that is gone or keeps its layers elsewhere. Pure.
 //!
-//! The list of it is a ConfigMap ([`LIST`]) with one key for each image, so that nothing is forgotten: an image is on the list before
-//! its build's status says that it succeeded, and leaves it when the registry has deleted it. Builds may go meanwhile in any way, by
-//! this controller, by a person, or by the API server's garbage collection.
+//! The list of it is a ConfigMap ([`LIST`]) with one key for each image, so that nothing is forgotten: an image is on the
+//! list before its build's status says that it succeeded, and leaves it when the registry has deleted it. Builds may go
+//! meanwhile in any way, by this controller, by a person, or by the API server's garbage collection.
 //!
-//! A build that does not succeed may have pushed an image, too, and nobody knows its digest. So the tag of a build is on the list
-//! before its Job is there. When the build has succeeded, the tag leaves the list. When it has ended in any other way, the registry is
-//! asked for the tag, and what it names is on the list by its digest from then on.
+//! A build that does not succeed may have pushed an image, too, and nobody knows its digest. So the tag of a build is on
+//! the list before its Job is there. When the build has succeeded, the tag leaves the list. When it has ended in any other
+//! way, the registry is asked for the tag, and what it names is on the list by its digest from then on.
 //!
-//! Nothing goes that anything names: a build or a MachineOSConfig, a node (the image that it runs, is to run, or ran before that), a
-//! MachineConfig, a stream. Images are compared by their digests, wherever they are. See [`clean_up`].
+//! Nothing goes that anything names: a build or a MachineOSConfig, a node (the image that it runs, is to run, or ran before
+//! that), a MachineConfig, a stream. Images are compared by their digests, wherever they are. See [`clean_up`].
 //!
 //! What it is not: requests to registries, or which builds go (see `prune`).
 
-mod clean;
+mod clean_up;
 
-pub use clean::{CleanUp, Known, clean_up};
+pub use clean_up::{CleanUp, CleanUpInputs, clean_up};
 
 use crate::names;
 use crate::ownership::is_foreign;
@@ -37,7 +37,7 @@ const HASH: usize = 16;
 /// What was pushed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum What {
+pub enum PushedContent {
     /// An OS image.
     Image {
         /// By its digest.
@@ -57,7 +57,7 @@ pub enum What {
     },
 }
 
-impl What {
+impl PushedContent {
     fn name(&self) -> &str {
         match self {
             Self::Image { name, .. } | Self::Tag { name } => name,
@@ -66,7 +66,7 @@ impl What {
     }
 }
 
-impl fmt::Display for What {
+impl fmt::Display for PushedContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Image { name, .. } => write!(f, "image {name}"),
@@ -81,7 +81,7 @@ impl fmt::Display for What {
 #[serde(rename_all = "camelCase")]
 pub struct Pushed {
     /// What was pushed.
-    pub what: What,
+    pub what: PushedContent,
     /// The Secret with which it was pushed.
     pub secret: String,
     /// The MachineOSConfig that asked for it.
@@ -90,13 +90,13 @@ pub struct Pushed {
     pub pool: String,
     /// Why it is still there although nothing names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept: Option<Kept>,
+    pub kept: Option<NotDeleted>,
 }
 
 /// Why something is still there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Kept {
+pub struct NotDeleted {
     /// What the registry, or the API server, said.
     pub why: String,
     /// Since when that is known.
@@ -110,7 +110,7 @@ pub struct Kept {
 
 impl Pushed {
     /// What a build pushes. `None`: it pushes nothing, or what it pushes is to stay.
-    fn by(build: &MachineOSBuild, what: What) -> Option<Self> {
+    fn by(build: &MachineOSBuild, what: PushedContent) -> Option<Self> {
         let notes = build.metadata.annotations.as_ref();
         let labels = build.metadata.labels.as_ref();
         let is_taken_over = is_foreign(build)
@@ -130,19 +130,19 @@ impl Pushed {
         let tag = &build.spec.rendered_image_push_spec;
         // A status that names another place was not written by a build that pushed there.
         let is_pushed = names::has_valid_digest(name) && names::repository(name) == names::repository(tag);
-        let what = What::Image { name: name.to_owned(), tag: tag.clone() };
+        let what = PushedContent::Image { name: name.to_owned(), tag: tag.clone() };
         is_pushed.then(|| Self::by(build, what)).flatten()
     }
 
     /// The tag of a build, for what it pushes without success. `None`: it pushes nothing, or what it pushes is to stay.
     pub fn tag(build: &MachineOSBuild) -> Option<Self> {
-        Self::by(build, What::Tag { name: build.spec.rendered_image_push_spec.clone() })
+        Self::by(build, PushedContent::Tag { name: build.spec.rendered_image_push_spec.clone() })
     }
 
     /// The image that the registry has under a tag of the list. `None`: this is no tag.
     pub fn found(&self, digest: &str) -> Option<Self> {
-        let What::Tag { name: tag } = &self.what else { return None };
-        let what = What::Image { name: names::by_digest(tag, digest), tag: tag.clone() };
+        let PushedContent::Tag { name: tag } = &self.what else { return None };
+        let what = PushedContent::Image { name: names::by_digest(tag, digest), tag: tag.clone() };
         Some(Self { what, kept: None, ..self.clone() })
     }
 
@@ -152,7 +152,7 @@ impl Pushed {
             return None;
         }
         Some(Self {
-            what: What::Layers { repository: names::layer_cache(config)?.to_owned() },
+            what: PushedContent::Layers { repository: names::layer_cache(config)?.to_owned() },
             secret: config.spec.rendered_image_push_secret.name.clone(),
             os_config: config.metadata.name.clone().unwrap_or_default(),
             pool: config.spec.machine_config_pool.name.clone(),
@@ -163,9 +163,9 @@ impl Pushed {
     /// Its key in the list: a name of an image has characters that a key must not have.
     pub fn key(&self) -> String {
         let kind = match self.what {
-            What::Image { .. } => "image",
-            What::Tag { .. } => "tag",
-            What::Layers { .. } => "layers",
+            PushedContent::Image { .. } => "image",
+            PushedContent::Tag { .. } => "tag",
+            PushedContent::Layers { .. } => "layers",
         };
         let hash = Sha256::digest(self.what.name());
         format!("{kind}-{}", api::text::hex(hash.get(..HASH).unwrap_or_default()))
@@ -182,8 +182,8 @@ impl Pushed {
     }
 }
 
-/// Those tags of a repository that may be somebody's name for an image: not layers, not what belongs to an image by its digest
-/// (signatures and the like), and not the tag that the image was pushed to.
+/// Those tags of a repository that may be somebody's name for an image: not layers, not what belongs to an image by its
+/// digest (signatures and the like), and not the tag that the image was pushed to.
 pub fn other_tags(tags: Vec<String>, own: &str) -> Vec<String> {
     let belongs = |t: &str| {
         let rest = t.strip_prefix("sha256-").and_then(|rest| rest.split_once('.'));
@@ -209,31 +209,31 @@ pub fn signature_tag(name: &str) -> Option<String> {
 
 /// Why a deletion failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct DeletionFailure {
     /// For people. No secret is in it.
     pub why: String,
     /// Whether it is tried again.
-    pub again: Again,
+    pub retry: Retry,
 }
 
 /// Whether a deletion that failed is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Again {
+pub enum Retry {
     /// No: the registry refuses.
     Never,
     /// For a week: the registry may be away.
     ForAWeek,
     /// Until somebody has mended something in the cluster, such as a Secret that is missing.
-    UntilMended,
+    UntilFixed,
 }
 
 /// What follows from a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum After {
+pub enum DeletionOutcome {
     /// It is gone, and leaves the list.
-    Gone,
+    Deleted,
     /// It stays, and the list says why. `tell`: people are told.
-    Stays {
+    Remains {
         /// The new entry; `None`: it says that already.
         entry: Option<Box<Pushed>>,
         /// What people are told, once.
@@ -242,33 +242,35 @@ pub enum After {
 }
 
 /// What follows from a deletion that was tried.
-pub fn after(pushed: &Pushed, done: Result<(), Failure>, now: &Time) -> After {
-    let Err(Failure { why, again }) = done else { return After::Gone };
-    let until_mended = again == Again::UntilMended;
+pub fn after_deletion(pushed: &Pushed, done: Result<(), DeletionFailure>, now: &Time) -> DeletionOutcome {
+    let Err(DeletionFailure { why, retry }) = done else { return DeletionOutcome::Deleted };
+    let until_mended = retry == Retry::UntilFixed;
     // Time in which something had to be mended is no time in which the registry was away.
     let before = pushed.kept.as_ref().filter(|k| k.until_mended == until_mended);
     let since = before.map_or_else(|| now.clone(), |k| k.since.clone());
-    let for_good = match again {
-        Again::Never => true,
-        Again::ForAWeek => now.0.duration_since(since.0) > PATIENCE,
-        Again::UntilMended => false,
+    let for_good = match retry {
+        Retry::Never => true,
+        Retry::ForAWeek => now.0.duration_since(since.0) > PATIENCE,
+        Retry::UntilFixed => false,
     };
     if before.is_some_and(|k| k.for_good == for_good) {
-        return After::Stays { entry: None, tell: None };
+        return DeletionOutcome::Remains { entry: None, tell: None };
     }
     let why = api::text::cut(&why, api::text::MAX_ANSWER_CHARS).into_owned();
     let what = &pushed.what;
     let tell = match (for_good, until_mended) {
-        (true, _) => format!("{what} stays, and is not tried again: {why}; delete it by hand"),
-        (false, false) => format!("{what} cannot be deleted yet, and is tried again for seven days: {why}"),
+        (true, _) => format!(
+            "{what} stays in the registry, and its deletion is not tried again: {why}; delete it by hand"
+        ),
+        (false, false) => format!("{what} could not be deleted; this is tried again for seven days: {why}"),
         (false, true) => {
-            format!("{what} cannot be deleted yet, and is tried again until the cause is fixed: {why}")
+            format!("{what} could not be deleted; this is tried again until the cause is fixed: {why}")
         }
     };
     // There is probably nothing under a tag, and people were told that its build failed.
-    let tell = (!matches!(what, What::Tag { .. })).then_some(tell);
-    let entry = Pushed { kept: Some(Kept { why, since, for_good, until_mended }), ..pushed.clone() };
-    After::Stays { entry: Some(Box::new(entry)), tell }
+    let tell = (!matches!(what, PushedContent::Tag { .. })).then_some(tell);
+    let entry = Pushed { kept: Some(NotDeleted { why, since, for_good, until_mended }), ..pushed.clone() };
+    DeletionOutcome::Remains { entry: Some(Box::new(entry)), tell }
 }
 
 #[cfg(test)]

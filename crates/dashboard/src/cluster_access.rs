@@ -1,21 +1,26 @@
 //! Who may talk to the dashboard where it runs in the cluster: decided from a request's head and the API server's word.
 //!
-//! - `Host` must be the Service's name, this pod's loopback (`kubectl port-forward`), or a name that the settings give, so that
+//! - `Host` must be the Service's name, this pod's loopback (`kubectl port-forward`), or a name that the settings give, so
+//! that
 //!   a name which an attacker's DNS server points here is refused (DNS rebinding).
 //! - What changes something must come from the page itself: `Origin`, and a header that a form cannot send (CSRF).
 //! - The answers forbid frames (see `answer`), against clickjacking.
-//! - A person is known by a bearer token, a session that began with one, or a trusted proxy's headers (see `authentication`); who may
+//! - A person is known by a bearer token, a session that began with one, or a trusted proxy's headers (see
+//! `authentication`); who may
 //!   not list what the fleet is made from gets 403 and nothing else (see `authorization`).
 //!
-//! A session is a cookie for a token that this process keeps in memory alone. It ends with the token, or when the person signs
-//! out, after [`SESSION`] at most. An open stream ends with its session; one that came by a proxy ends after a minute, and the browser comes again.
+//! A session is a cookie for a token that this process keeps in memory alone. It ends with the token, or when the person
+//! signs out, after [`SESSION`] at most. An open stream ends with its session; one that came by a proxy ends after a
+//! minute, and the browser comes again.
 //!
-//! What it is not: the gate of `mco dashboard` on a person's own computer (see `gate`).
+//! What it is not: the gate of `mco dashboard` on a person's own computer (see `local_access`).
 
 use crate::DashboardError;
 use crate::authentication::{Person, Proof, Tokens, proof};
 use crate::authorization::Rights;
-use crate::gate::{ACTION_HEADER, OTHER_SITE, Refusal, SESSION, cookies, same_origin_or_typed, secret, text};
+use crate::local_access::{
+    ACTION_HEADER, OTHER_SITE, Refusal, SESSION, cookies, same_origin_or_typed, secret, text,
+};
 use api::names::NAMESPACE;
 use http::header::{HOST, ORIGIN};
 use http::request::Parts;
@@ -30,7 +35,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The name of the Service.
-pub(crate) const SERVICE: &str = "machine-config-dashboard";
+pub(crate) const SERVICE: &str = api::names::part::DASHBOARD;
 /// The cookie. Browsers take one of this prefix from HTTPS only, for the whole host and no other.
 const NAME: &str = "__Host-mco-dashboard";
 /// How long what a proxy said counts for an open stream; then the browser must come by the proxy again, which alone knows
@@ -51,7 +56,7 @@ const OTHER_HOST: Refusal = Refusal(
 );
 const NO_RIGHTS: Refusal = Refusal(
     StatusCode::FORBIDDEN,
-    "you may not look at this: ask for the ClusterRole machine-config-dashboard-viewer",
+    "you may not look at this: ask an administrator for the ClusterRole machine-config-dashboard-viewer",
 );
 const NOT_KNOWN: Refusal = Refusal(
     StatusCode::SERVICE_UNAVAILABLE,
@@ -62,7 +67,7 @@ const NOT_KNOWN: Refusal = Refusal(
 type Key = [u8; 32];
 
 /// A session's token, whose it is, and when the session ends.
-struct Kept {
+struct StoredSession {
     token: Arc<str>,
     person: Arc<Person>,
     until: Instant,
@@ -70,25 +75,25 @@ struct Kept {
 
 /// When somebody must be let in again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ends {
+pub(crate) enum Expiry {
     /// At this time.
     At(Instant),
     /// With this session.
-    With(Key),
+    WithSession(Key),
 }
 
 /// Who may talk to a dashboard in the cluster.
-pub(crate) struct ClusterGate {
+pub(crate) struct ClusterAccess {
     /// Names by which people reach it, some with a port.
     hosts: Vec<String>,
     /// Addresses of proxies whose headers count.
     proxies: Vec<IpNet>,
     tokens: Tokens,
     rights: Arc<Rights>,
-    sessions: Mutex<HashMap<Key, Kept>>,
+    sessions: Mutex<HashMap<Key, StoredSession>>,
 }
 
-impl std::fmt::Debug for ClusterGate {
+impl std::fmt::Debug for ClusterAccess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ClusterGate")
             .field("hosts", &self.hosts)
@@ -102,10 +107,10 @@ impl std::fmt::Debug for ClusterGate {
 pub(crate) struct Visitor {
     pub(crate) proof: Proof,
     pub(crate) person: Arc<Person>,
-    pub(crate) ends: Ends,
+    pub(crate) ends: Expiry,
 }
 
-impl ClusterGate {
+impl ClusterAccess {
     /// `client` has the dashboard's own account.
     pub(crate) fn new(client: &Client, hosts: Vec<String>, proxies: Vec<IpNet>) -> Self {
         let rights = Arc::new(Rights::new(client.clone()));
@@ -178,28 +183,28 @@ impl ClusterGate {
     ) -> Result<Visitor, Refusal> {
         let headers = &request.headers;
         let (proof, ends) = match proof(headers, from, &self.proxies) {
-            Ok(Some(proof @ Proof::Proxy(_))) => (proof, Ends::At(now + PROXY)),
-            Ok(Some(proof @ Proof::Token(_))) => (proof, Ends::At(now + SESSION)),
+            Ok(Some(proof @ Proof::Proxy(_))) => (proof, Expiry::At(now + PROXY)),
+            Ok(Some(proof @ Proof::Token(_))) => (proof, Expiry::At(now + SESSION)),
             Ok(None) => {
                 let (key, token) = self.session(headers, now).ok_or(SIGN_IN)?;
-                (Proof::Token(token), Ends::With(key))
+                (Proof::Token(token), Expiry::WithSession(key))
             }
             Err(why) => return Err(Refusal(StatusCode::BAD_REQUEST, why)),
         };
-        let person = self.look(&proof).await?;
+        let person = self.authorize(&proof).await?;
         Ok(Visitor { proof, person, ends })
     }
 
     /// Whether the time is over for which somebody was let in.
-    pub(crate) fn has_ended(&self, ends: Ends, now: Instant) -> bool {
+    pub(crate) fn has_ended(&self, ends: Expiry, now: Instant) -> bool {
         match ends {
-            Ends::At(end) => now >= end,
-            Ends::With(key) => self.lock().get(&key).is_none_or(|kept| now >= kept.until),
+            Expiry::At(end) => now >= end,
+            Expiry::WithSession(key) => self.lock().get(&key).is_none_or(|stored| now >= stored.until),
         }
     }
 
     /// Whether somebody is still known, and may still look.
-    pub(crate) async fn look(&self, proof: &Proof) -> Result<Arc<Person>, Refusal> {
+    pub(crate) async fn authorize(&self, proof: &Proof) -> Result<Arc<Person>, Refusal> {
         let asked = async {
             let person = match proof {
                 Proof::Proxy(person) => Arc::clone(person),
@@ -225,7 +230,10 @@ impl ClusterGate {
     /// Whether somebody may know what events tell. Where the API server does not say, that counts as no.
     pub(crate) async fn may_list_events(&self, person: &Arc<Person>) -> bool {
         self.rights.may_list(person, "", "events").await.unwrap_or_else(|error| {
-            tracing::warn!("what events tell is left out: {}", client::chain(&error));
+            tracing::warn!(
+                "events are left out, because rights could not be checked: {}",
+                client::chain(&error)
+            );
             false
         })
     }
@@ -236,20 +244,20 @@ impl ClusterGate {
         if token.is_empty() {
             return Err(SIGN_IN);
         }
-        let person = self.look(&Proof::Token(Arc::clone(&token))).await?;
+        let person = self.authorize(&Proof::Token(Arc::clone(&token))).await?;
         let Ok(value) = secret() else {
             return Err(Refusal(StatusCode::INTERNAL_SERVER_ERROR, "no random numbers"));
         };
         let mut sessions = self.lock();
-        sessions.retain(|_, kept| kept.until > now);
-        let its = |kept: &Kept| kept.person.name == person.name;
-        if sessions.values().filter(|kept| its(kept)).count() >= SESSIONS_OF_ONE {
+        sessions.retain(|_, stored| stored.until > now);
+        let its = |stored: &StoredSession| stored.person.name == person.name;
+        if sessions.values().filter(|stored| its(stored)).count() >= SESSIONS_OF_ONE {
             remove_oldest(&mut sessions, its);
         }
         if sessions.len() >= SESSIONS {
             remove_oldest(&mut sessions, |_| true);
         }
-        sessions.insert(digest(&value), Kept { token, person, until: now + SESSION });
+        sessions.insert(digest(&value), StoredSession { token, person, until: now + SESSION });
         Ok(cookie(&value, SESSION))
     }
 
@@ -271,19 +279,19 @@ impl ClusterGate {
         let sessions = self.lock();
         cookies(headers, NAME).find_map(|value| {
             let key = digest(value);
-            let kept = sessions.get(&key).filter(|kept| kept.until > now)?;
-            Some((key, Arc::clone(&kept.token)))
+            let stored = sessions.get(&key).filter(|stored| stored.until > now)?;
+            Some((key, Arc::clone(&stored.token)))
         })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Kept>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, StoredSession>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Removes the oldest session among those that are meant.
-fn remove_oldest(sessions: &mut HashMap<Key, Kept>, meant: impl Fn(&Kept) -> bool) {
-    let oldest = sessions.iter().filter(|(_, kept)| meant(kept)).min_by_key(|(_, kept)| kept.until);
+fn remove_oldest(sessions: &mut HashMap<Key, StoredSession>, meant: impl Fn(&StoredSession) -> bool) {
+    let oldest = sessions.iter().filter(|(_, stored)| meant(stored)).min_by_key(|(_, stored)| stored.until);
     if let Some(key) = oldest.map(|(key, _)| *key) {
         sessions.remove(&key);
     }
@@ -309,8 +317,8 @@ fn split(host: &str) -> (&str, Option<&str>) {
 
 /// For a dashboard that cannot be set up.
 pub(crate) fn check_hosts(hosts: &[String]) -> Result<(), DashboardError> {
-    let odd = |host: &&String| host.is_empty() || host.contains(['/', ' ', '@']);
-    hosts.iter().find(odd).map_or(Ok(()), |host| Err(DashboardError::Host { host: host.clone() }))
+    let is_none = |host: &&String| !api::network::is_host(host);
+    hosts.iter().find(is_none).map_or(Ok(()), |host| Err(DashboardError::Host { host: host.clone() }))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 use crate::job::JobFacts;
 use crate::names;
 use crate::state::{self, State};
+use api::conditions::StatusCondition as _;
 use api::k8s::Time;
 use api::names::annotation;
 use api::v1::{MachineOSBuild, MachineOSBuildStatus, MachineOSConfig};
@@ -12,9 +13,9 @@ use std::collections::BTreeMap;
 
 /// How far the builds of a pool are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct BuildCounts {
     /// The build in force: the one that the MachineOSConfig names.
-    pub current: Option<Current>,
+    pub current: Option<CurrentBuild>,
     /// Builds that have begun and not ended.
     pub active: i64,
     /// How often each Job, by its uid, has tried again.
@@ -23,7 +24,7 @@ pub struct Figures {
 
 /// The build in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Current {
+pub struct CurrentBuild {
     /// How far it is.
     pub state: State,
     /// When it began.
@@ -33,12 +34,12 @@ pub struct Current {
     /// How far its Job is, while there is one.
     pub job: Option<State>,
     /// What became of its image at the registry; `None`: not known yet, or not pushed here.
-    pub push: Option<Push>,
+    pub push: Option<PushResult>,
 }
 
 /// What became of an image at the registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Push {
+pub enum PushResult {
     /// It is there.
     Succeeded,
     /// The registry did not take it.
@@ -47,7 +48,7 @@ pub enum Push {
 
 /// What a new status of a build adds to what is counted.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct News {
+pub struct BuildObservation {
     /// The state that the build ended in.
     pub ended: Option<State>,
     /// From the creation of the build to the start of its Job, in seconds.
@@ -55,10 +56,10 @@ pub struct News {
     /// From the start of its Job to its end, in seconds.
     pub lasted: Option<f64>,
     /// What became of its image.
-    pub push: Option<Push>,
+    pub push: Option<PushResult>,
 }
 
-impl Figures {
+impl BuildCounts {
     /// From the objects of a pool.
     pub fn of<'a>(
         config: Option<&MachineOSConfig>,
@@ -66,17 +67,17 @@ impl Figures {
         jobs: &[&JobFacts],
     ) -> Self {
         let named = config.and_then(|c| c.metadata.annotations.as_ref()?.get(annotation::CURRENT_BUILD));
-        let mut figures = Self::default();
+        let mut counts = Self::default();
         for build in builds {
             let state = State::of(build);
-            figures.active += i64::from(matches!(state, State::Prepared | State::Building));
+            counts.active += i64::from(matches!(state, State::Prepared | State::Building));
             let name = build.metadata.name.as_deref().unwrap_or_default();
             if named.is_none_or(|n| n != name) {
                 continue;
             }
             let uid = build.metadata.uid.as_deref().unwrap_or_default();
             let status = build.status.as_ref();
-            figures.current = Some(Current {
+            counts.current = Some(CurrentBuild {
                 state,
                 start: status.and_then(|s| s.build_start.clone()),
                 end: status.and_then(|s| s.build_end.clone()),
@@ -84,8 +85,8 @@ impl Figures {
                 push: status.and_then(|s| push(build, state, s).or_else(|| push_before(state, s))),
             });
         }
-        figures.retries = jobs.iter().map(|j| (j.uid.clone(), retries(j))).filter(|(_, n)| *n > 0).collect();
-        figures
+        counts.retries = jobs.iter().map(|j| (j.uid.clone(), retries(j))).filter(|(_, n)| *n > 0).collect();
+        counts
     }
 }
 
@@ -100,11 +101,11 @@ fn has_job(build: &MachineOSBuild) -> bool {
     build.metadata.annotations.as_ref().is_none_or(|a| !a.contains_key(names::REUSES))
 }
 
-fn push(build: &MachineOSBuild, state: State, status: &MachineOSBuildStatus) -> Option<Push> {
-    let said = || status.conditions.iter().flatten().find(|c| c.status == "True");
+fn push(build: &MachineOSBuild, state: State, status: &MachineOSBuildStatus) -> Option<PushResult> {
+    let said = || status.conditions.iter().flatten().find(|c| c.is_true());
     match state {
-        State::Succeeded if has_job(build) => Some(Push::Succeeded),
-        State::Failed if said().is_some_and(|c| c.reason == state::NOT_PUSHED) => Some(Push::Failed),
+        State::Succeeded if has_job(build) => Some(PushResult::Succeeded),
+        State::Failed if said().is_some_and(|c| c.reason == state::NOT_PUSHED) => Some(PushResult::Failed),
         _ => None,
     }
 }
@@ -112,20 +113,20 @@ fn push(build: &MachineOSBuild, state: State, status: &MachineOSBuildStatus) -> 
 /// What earlier versions wrote into the message of a build whose image was not pushed; its reason was that of each failure.
 const NOT_PUSHED_BEFORE: (&str, &str) = ("Failed", "the image could not be pushed to");
 
-/// The same of a build that an earlier version ended. Its conditions are not written again, so without this an upgrade would take
-/// the state of its push away. Only here a text decides, and only what is shown; what ends now has a reason.
-fn push_before(state: State, status: &MachineOSBuildStatus) -> Option<Push> {
+/// The same of a build that an earlier version ended. Its conditions are not written again, so without this an upgrade
+/// would take the state of its push away. Only here a text decides, and only what is shown; what ends now has a reason.
+fn push_before(state: State, status: &MachineOSBuildStatus) -> Option<PushResult> {
     let (reason, words) = NOT_PUSHED_BEFORE;
-    let said = status.conditions.iter().flatten().find(|c| c.status == "True")?;
+    let said = status.conditions.iter().flatten().find(|c| c.is_true())?;
     let failed = state == State::Failed && said.reason == reason && said.message.contains(words);
-    failed.then_some(Push::Failed)
+    failed.then_some(PushResult::Failed)
 }
 
 /// What a status adds that a build is given. `build`: as it was before.
-pub fn news(build: &MachineOSBuild, state: State, status: &MachineOSBuildStatus) -> News {
+pub fn observation(build: &MachineOSBuild, state: State, status: &MachineOSBuildStatus) -> BuildObservation {
     let before = build.status.clone().unwrap_or_default();
     if state::is_ended(build) || !has_job(build) {
-        return News::default();
+        return BuildObservation::default();
     }
     let seconds = |from: &Time, to: &Time| {
         let seconds = to.0.duration_since(from.0).as_secs_f64();
@@ -136,7 +137,7 @@ pub fn news(build: &MachineOSBuild, state: State, status: &MachineOSBuildStatus)
     let queued = created.zip(start).filter(|_| before.build_start.is_none());
     let ended = state.is_terminal().then_some(state);
     let lasted = start.zip(status.build_end.as_ref()).filter(|_| ended.is_some());
-    News {
+    BuildObservation {
         ended,
         queued: queued.and_then(|(from, to)| seconds(from, to)),
         lasted: lasted.and_then(|(from, to)| seconds(from, to)),
@@ -190,7 +191,7 @@ mod tests {
         let old = JobFacts { owner: "other".to_owned(), ..job("j0", "b", 0, false) };
         let jobs = [old, job("j1", "b", 2, false), job("j2", "a", 1, true), job("j3", "a", 4, true)];
         let jobs: Vec<_> = jobs.iter().collect();
-        let got = Figures::of(Some(&config("b")), builds.iter(), &jobs);
+        let got = BuildCounts::of(Some(&config("b")), builds.iter(), &jobs);
         let current = got.current.unwrap();
         assert_eq!(
             (current.state, current.job, current.push),
@@ -199,10 +200,10 @@ mod tests {
         assert_eq!(got.active, 1);
         let retries: Vec<_> = got.retries.iter().map(|(uid, n)| (uid.as_str(), *n)).collect();
         assert_eq!(retries, [("j1", 2), ("j3", 3)], "the one after which no other came is no retry");
-        let got = Figures::of(Some(&config("d")), builds.iter(), &[]);
-        assert_eq!(got.current.unwrap().push, Some(Push::Succeeded));
-        assert_eq!(Figures::of(Some(&config("gone")), builds.iter(), &[]).current, None);
-        assert_eq!(Figures::of(None, builds.iter(), &[]).current, None);
+        let got = BuildCounts::of(Some(&config("d")), builds.iter(), &[]);
+        assert_eq!(got.current.unwrap().push, Some(PushResult::Succeeded));
+        assert_eq!(BuildCounts::of(Some(&config("gone")), builds.iter(), &[]).current, None);
+        assert_eq!(BuildCounts::of(None, builds.iter(), &[]).current, None);
     }
 
     #[test]
@@ -211,39 +212,50 @@ mod tests {
         let fresh = MachineOSBuild { status: None, ..build("a", "", "") };
         let mut failed = status(build("a", "Failed", "Build Failed: denied"));
         failed.conditions.iter_mut().flatten().for_each(|c| c.reason = state::NOT_PUSHED.to_owned());
-        let got = news(&fresh, State::Failed, &failed);
-        let want = News {
+        let got = observation(&fresh, State::Failed, &failed);
+        let want = BuildObservation {
             ended: Some(State::Failed),
             queued: Some(20.0),
             lasted: Some(300.0),
-            push: Some(Push::Failed),
+            push: Some(PushResult::Failed),
         };
         assert_eq!(got, want);
         let running = build("a", "Building", "");
-        let got = news(&running, State::Succeeded, &status(build("a", "Succeeded", "Build Ready")));
-        assert_eq!((got.queued, got.push), (None, Some(Push::Succeeded)), "its start was counted before");
-        let got = news(&running, State::Failed, &status(build("a", "Failed", "RUN false")));
+        let got = observation(&running, State::Succeeded, &status(build("a", "Succeeded", "Build Ready")));
+        assert_eq!(
+            (got.queued, got.push),
+            (None, Some(PushResult::Succeeded)),
+            "its start was counted before"
+        );
+        let got = observation(&running, State::Failed, &status(build("a", "Failed", "RUN false")));
         assert_eq!((got.ended, got.push), (Some(State::Failed), None), "it did not come to the push");
-        assert_eq!(news(&build("a", "Failed", ""), State::Failed, &failed), News::default(), "again");
+        assert_eq!(
+            observation(&build("a", "Failed", ""), State::Failed, &failed),
+            BuildObservation::default(),
+            "again"
+        );
         let mut reused = fresh.clone();
         reused.metadata.annotations = Some([(names::REUSES.to_owned(), "r/x@sha256:1".to_owned())].into());
-        assert_eq!(news(&reused, State::Succeeded, &status(build("a", "Succeeded", ""))), News::default());
+        assert_eq!(
+            observation(&reused, State::Succeeded, &status(build("a", "Succeeded", ""))),
+            BuildObservation::default()
+        );
         // Of the version before the reason.
         let old = "Build Failed: denied | the image could not be pushed to r.example.com/os:t";
         for (reason, message, want) in [
-            ("Failed", old, Some(Push::Failed)),
+            ("Failed", old, Some(PushResult::Failed)),
             ("Failed", "RUN false", None),
             ("ImageBuildNotStarted", old, None),
         ] {
             let mut before = build("c", "Failed", message);
             let status = before.status.as_mut().unwrap();
             status.conditions.iter_mut().flatten().for_each(|c| c.reason = reason.to_owned());
-            let figures = Figures::of(Some(&config("c")), [before].iter(), &[]);
-            assert_eq!(figures.current.unwrap().push, want, "{reason} {message}");
+            let counts = BuildCounts::of(Some(&config("c")), [before].iter(), &[]);
+            assert_eq!(counts.current.unwrap().push, want, "{reason} {message}");
         }
         // Refused before there was a Job.
         let refused = crate::refused(&fresh, "x", &failed.build_end.unwrap());
-        let got = news(&fresh, State::Failed, &refused);
+        let got = observation(&fresh, State::Failed, &refused);
         assert_eq!((got.ended, got.queued, got.lasted), (Some(State::Failed), None, None));
     }
 }

@@ -1,5 +1,6 @@
-//! Looks at the nodes whose drains a plan asks about, because a RolloutPolicy has `spec.drain`: their pods and all budgets are
-//! listed, as the controller does. Without them a snapshot would show an order of nodes that the controller does not follow.
+//! Looks at the nodes whose drains a plan asks about, because a RolloutPolicy has `spec.drain`: their pods and all budgets
+//! are listed, as the controller does. Without them a snapshot would show an order of nodes that the controller does not
+//! follow.
 //!
 //! What it is not: the judgement of pods and budgets (see `rollout::drain::outlook`), or the choice of the nodes (see
 //! `rollout::plan`).
@@ -18,7 +19,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long the first snapshot waits for them.
-pub(super) const LOOKS_LIMIT: Duration = Duration::from_secs(5);
+pub(super) const OUTLOOKS_LIMIT: Duration = Duration::from_secs(5);
 
 /// Nodes whose pods are listed at once.
 const IN_FLIGHT: usize = 8;
@@ -45,7 +46,7 @@ impl From<CallError> for Unseen {
 }
 
 /// What is known of drains.
-pub(super) struct Looks {
+pub(super) struct DrainOutlooks {
     client: Client,
     /// What was seen of a node, and when.
     known: BTreeMap<Arc<str>, (Outlook, Instant)>,
@@ -58,7 +59,7 @@ pub(super) struct Looks {
     refused: Option<Instant>,
 }
 
-impl Looks {
+impl DrainOutlooks {
     pub(super) fn new(client: Client) -> Self {
         Self {
             client,
@@ -85,8 +86,8 @@ impl Looks {
         )
     }
 
-    /// Takes the nodes that a plan asks about. One that is made after a refusal asks about none; the nodes of before are the ones that
-    /// are looked at again.
+    /// Takes the nodes that a plan asks about. One that is made after a refusal asks about none; the nodes of before are
+    /// the ones that are looked at again.
     pub(super) fn want(&self, plan: &RolloutPlan) {
         if self.refused.is_some() {
             return;
@@ -127,7 +128,9 @@ impl Looks {
             }
             let (due, next) = self.due();
             match next {
-                _ if !due.is_empty() => self.under_way = Some(Box::pin(look(self.client.clone(), due))),
+                _ if !due.is_empty() => {
+                    self.under_way = Some(Box::pin(list_outlooks(self.client.clone(), due)))
+                }
                 Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
             }
@@ -155,7 +158,7 @@ impl Looks {
 }
 
 /// Lists pods and budgets, and judges each of these nodes.
-async fn look(client: Client, nodes: Vec<Arc<str>>) -> Seen {
+async fn list_outlooks(client: Client, nodes: Vec<Arc<str>>) -> Seen {
     let api: Api<PodDisruptionBudget> = Api::all(client.clone());
     let listed = call(|| "list poddisruptionbudgets".to_owned(), api.list(&ListParams::default())).await;
     let budgets: Vec<BudgetView> = match listed {
@@ -167,19 +170,19 @@ async fn look(client: Client, nodes: Vec<Arc<str>>) -> Seen {
     };
     let mut all = vec![];
     for some in nodes.chunks(IN_FLIGHT) {
-        all.extend(join_all(some.iter().map(|node| look_at(&client, node, &budgets))).await);
+        all.extend(join_all(some.iter().map(|node| list_outlook(&client, node, &budgets))).await);
     }
     all
 }
 
-async fn look_at(
+async fn list_outlook(
     client: &Client,
     node: &Arc<str>,
     budgets: &[BudgetView],
 ) -> (Arc<str>, Result<Outlook, Unseen>) {
     let api: Api<Pod> = Api::all(client.clone());
     let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
-    let listed = call(|| format!("list of the pods of node {node}"), api.list(&of_node)).await;
+    let listed = call(|| format!("list the pods of node {node}"), api.list(&of_node)).await;
     let seen = listed.map(|list| {
         let mut names = Names::default();
         let pods: Vec<PodView> = list.items.iter().map(|pod| PodView::from_pod(pod, &mut names)).collect();

@@ -3,7 +3,7 @@
 //!
 //! What it is not: the entries (see the module above), and what follows from a deletion that failed (there, too).
 
-use super::{Pushed, What};
+use super::{Pushed, PushedContent};
 use crate::names;
 use crate::state::State;
 use api::v1::{MachineOSBuild, MachineOSConfig};
@@ -16,7 +16,7 @@ pub(super) const MOST_TRIED: usize = 500;
 
 /// What is known of everything that may name an image.
 #[derive(Debug, Clone, Copy)]
-pub struct Known<'a> {
+pub struct CleanUpInputs<'a> {
     /// The list, by its keys.
     pub list: &'a BTreeMap<String, Pushed>,
     /// All MachineOSConfigs.
@@ -55,8 +55,8 @@ fn is_started(build: &MachineOSBuild) -> bool {
 }
 
 /// The name of the build that a tag is of. Empty: this is no tag.
-fn build_at(what: &What) -> &str {
-    let What::Tag { name } = what else { return "" };
+fn build_at(what: &PushedContent) -> &str {
+    let PushedContent::Tag { name } = what else { return "" };
     name.get(names::repository(name).len()..).and_then(|rest| rest.strip_prefix(':')).unwrap_or_default()
 }
 
@@ -88,7 +88,7 @@ fn may_be_in(word: &str, repository: &str) -> bool {
 }
 
 /// What is to be done.
-pub fn clean_up(known: Known<'_>) -> CleanUp {
+pub fn clean_up(known: CleanUpInputs<'_>) -> CleanUp {
     let config_of =
         |name: &str| known.configs.iter().find(|c| c.metadata.name.as_deref() == Some(name)).copied();
     // Builds say so themselves, too: their MachineOSConfig may be gone.
@@ -99,9 +99,11 @@ pub fn clean_up(known: Known<'_>) -> CleanUp {
     }
     let is_kept = |p: &Pushed| {
         let by_build = match &p.what {
-            What::Image { name, tag } => [name, tag].iter().any(|n| kept_by_build.contains(n.as_str())),
-            What::Tag { name } => kept_by_build.contains(name.as_str()),
-            What::Layers { .. } => false,
+            PushedContent::Image { name, tag } => {
+                [name, tag].iter().any(|n| kept_by_build.contains(n.as_str()))
+            }
+            PushedContent::Tag { name } => kept_by_build.contains(name.as_str()),
+            PushedContent::Layers { .. } => false,
         };
         by_build || config_of(&p.os_config).is_some_and(keeps)
     };
@@ -154,7 +156,7 @@ pub fn clean_up(known: Known<'_>) -> CleanUp {
         known.builds.iter().filter(of_tag).map(|b| State::of(b)).collect::<Vec<State>>()
     };
     let is_free = |p: &Pushed| match &p.what {
-        What::Image { name, tag } => {
+        PushedContent::Image { name, tag } => {
             let repository = names::repository(name);
             let named = digest(name).is_none_or(|d| spare.contains(&d))
                 || texts.iter().any(|text| is_name_of(text, tag))
@@ -162,8 +164,8 @@ pub fn clean_up(known: Known<'_>) -> CleanUp {
             !named && !busy.contains(repository)
         }
         // What is behind it is looked at before that is deleted.
-        What::Tag { name } => builds_at(name).iter().all(|state| state.is_terminal()),
-        What::Layers { repository } => {
+        PushedContent::Tag { name } => builds_at(name).iter().all(|state| state.is_terminal()),
+        PushedContent::Layers { repository } => {
             let used = known.configs.iter().any(|c| names::layer_cache(c) == Some(repository.as_str()));
             !used && !busy.contains(repository.as_str())
         }
@@ -172,8 +174,8 @@ pub fn clean_up(known: Known<'_>) -> CleanUp {
     let mut tried: Vec<(&String, &Pushed)> = vec![];
     for (key, pushed) in known.list {
         let is_superfluous = match &pushed.what {
-            What::Tag { name } => builds_at(name).contains(&State::Succeeded),
-            What::Image { .. } | What::Layers { .. } => false,
+            PushedContent::Tag { name } => builds_at(name).contains(&State::Succeeded),
+            PushedContent::Image { .. } | PushedContent::Layers { .. } => false,
         };
         if is_kept(pushed) || is_superfluous {
             plan.forget.push(key.clone());
@@ -190,7 +192,7 @@ pub fn clean_up(known: Known<'_>) -> CleanUp {
         }
     }
     // Images before layers, which are in the same repository.
-    plan.delete.sort_by_key(|p| (matches!(p.what, What::Layers { .. }), p.key()));
+    plan.delete.sort_by_key(|p| (matches!(p.what, PushedContent::Layers { .. }), p.key()));
     for (mut all, most) in [(left, MOST_KEPT), (tried, MOST_TRIED)] {
         all.sort_by_key(|(key, p)| (p.kept.as_ref().map(|k| std::cmp::Reverse(k.since.0)), (*key).clone()));
         plan.forget.extend(all.into_iter().skip(most).map(|(key, _)| key.clone()));
