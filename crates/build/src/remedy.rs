@@ -63,11 +63,13 @@ fn of_registry(trouble: RegistryTrouble) -> Option<Remedy> {
             build: "baseImagePullSecret may not read from that repository: correct its credentials, or their rights",
         },
         RegistryTrouble::OtherContents => OTHER_CONTENTS,
-        RegistryTrouble::NoSuchImage => {
-            Remedy::same("there is no such image: correct osImageURL, or the image that a FROM of the Containerfile names")
-        }
+        RegistryTrouble::NoSuchImage => Remedy::same(
+            "there is no such image: correct osImageURL, or the image that a FROM of the Containerfile names",
+        ),
         RegistryTrouble::TooManyRequests | RegistryTrouble::Cut | RegistryTrouble::Unreachable => {
-            Remedy::same("check the registry's name, whether it runs, and the network and proxy on the way to it")
+            Remedy::same(
+                "check the registry's name, whether it runs, and the network and proxy on the way to it",
+            )
         }
         RegistryTrouble::Architecture | RegistryTrouble::Policy | RegistryTrouble::PolicyAcceptsAny => {
             return None;

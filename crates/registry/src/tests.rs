@@ -1,6 +1,6 @@
 //! Looking into images, against fake registries.
 
-use crate::fake_registry::{CannedAnswer, Images, ReceivedRequest, FakeRegistry, settings};
+use crate::fake_registry::{CannedAnswer, FakeRegistry, Images, ReceivedRequest, settings};
 use crate::transport::{Limits, Proxies, Settings};
 use crate::{Digest, ImageFacts, Reference, Registry, RegistryError, Why};
 use base64::Engine as _;

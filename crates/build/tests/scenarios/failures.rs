@@ -108,8 +108,7 @@ fn a_pod_that_does_not_start_is_told() {
     let mut w = FakeWorld::new();
     w.settle();
     w.held_up.insert(w.names[0].clone(), "Unschedulable: 0/3 nodes are available".to_owned());
-    let said =
-        "waits: the pod of MachineOSBuild b1 does not start: Unschedulable: 0/3 nodes are available";
+    let said = "waits: the pod of MachineOSBuild b1 does not start: Unschedulable: 0/3 nodes are available";
     assert_eq!(w.step(), [said]);
     assert!(w.wait.as_ref().unwrap().needs_somebody());
     w.job(json!({"active": 1}));

@@ -5,11 +5,7 @@ use http::Request;
 
 fn access() -> ClusterAccess {
     let hosts = vec!["mco.example.com".to_owned(), "other.example.com:8443".to_owned()];
-<<<<<<<< HEAD:crates/dashboard/src/cluster_gate/tests.rs
-    ClusterGate::new(&crate::fake_cluster::no_cluster(), hosts, vec![])
-========
-    ClusterAccess::new(&crate::test_cluster::no_cluster(), hosts, vec![])
->>>>>>>> 694cd7cf8aacc67a4ba0f233e31f1fc39b821a0f:crates/dashboard/src/cluster_access_tests.rs
+    ClusterAccess::new(&crate::fake_cluster::no_cluster(), hosts, vec![])
 }
 
 fn head(method: &str, path: &str, headers: &[(&str, &str)]) -> Parts {
