@@ -4,7 +4,10 @@
 //!
 //! What it is not: the events of a watch, or what its errors mean (see [`crate::watch_status`]).
 
-use kube::Client;
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt as _};
+use kube::runtime::watcher;
+use kube::{Api, Client};
 use tokio::sync::watch;
 
 /// Reports each watch that the API server has accepted through one client.
@@ -46,6 +49,31 @@ pub fn with_watch_starts(client: Client) -> (Client, WatchStarts) {
     (Client::new(tower::service_fn(send), namespace), WatchStarts(starts))
 }
 
+/// What `watch` makes of the API `api`, which gets a client of its own; `Ok(None)` each time the API server accepts the watch.
+pub fn watch_with_starts<K, S, T>(
+    client: &Client,
+    api: impl FnOnce(Client) -> Api<K>,
+    watch: impl FnOnce(Api<K>) -> S,
+) -> BoxStream<'static, Result<Option<T>, watcher::Error>>
+where
+    S: Stream<Item = Result<T, watcher::Error>> + Send + 'static,
+    T: Send + 'static,
+{
+    let (client, starts) = with_watch_starts(client.clone());
+    stream::unfold((watch(api(client)).boxed(), starts), |(mut events, mut starts)| async move {
+        let said = tokio::select! {
+            biased;
+            () = starts.next() => Ok(None),
+            event = events.next() => event?.map(Some),
+        };
+        if said.is_err() {
+            starts.forget();
+        }
+        Some((said, (events, starts)))
+    })
+    .boxed()
+}
+
 /// Whether a request with this query is a watch.
 ///
 /// Source: <https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes>
@@ -57,6 +85,9 @@ fn is_watch(query: &str) -> bool {
 mod tests {
     use super::*;
     use futures::FutureExt as _;
+    use k8s_openapi::api::core::v1::Node;
+    use kube::runtime::WatchStreamExt as _;
+    use std::time::Duration;
 
     fn answering() -> Client {
         let serve = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
@@ -87,6 +118,41 @@ mod tests {
             assert_eq!(starts.next().now_or_never().is_some(), reported, "{uri}");
             assert!(starts.next().now_or_never().is_none(), "{uri}: twice");
         }
+    }
+
+    /// An API server that refuses the first watch, and cuts off each that it accepts.
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_says_when_it_is_accepted_again_and_not_that_it_was_before_it_failed() {
+        let refused = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let is_watch = is_watch(request.uri().query().unwrap_or_default());
+            let refuses = is_watch && !refused.swap(is_watch, std::sync::atomic::Ordering::SeqCst);
+            let (code, text) = match (is_watch, refuses) {
+                (true, true) => (429, r#"{"kind": "Status", "apiVersion": "v1", "code": 429}"#),
+                (true, false) => (200, "{"),
+                (false, _) => (
+                    200,
+                    r#"{"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": []}"#,
+                ),
+            };
+            let body = kube::client::Body::from(text.as_bytes().to_vec());
+            async move {
+                Ok::<_, std::convert::Infallible>(http::Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        let waits = crate::Backoff { first: Duration::from_secs(1), last: Duration::from_secs(1) };
+        let events = watch_with_starts(&Client::new(serve, "ours"), Api::<Node>::all, |api| {
+            watcher::watcher(api, watcher::Config::default()).backoff(waits.series())
+        });
+        let said = events.map(|event| match event {
+            Ok(None) => "accepted",
+            Ok(Some(watcher::Event::Init)) => "lists",
+            Ok(Some(_)) => "listed",
+            Err(_) => "failed",
+        });
+        let said: Vec<_> = said.take(6).collect().await;
+        assert_eq!(said[..4], ["lists", "listed", "failed", "accepted"]);
+        assert!(said[4..].iter().all(|said| ["failed", "accepted"].contains(said)), "{said:?}");
     }
 
     #[tokio::test]

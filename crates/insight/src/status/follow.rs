@@ -183,10 +183,10 @@ impl ClusterWatch {
             };
             // Watches do not end.
             let Some(WatchMessage { watch, kind, answered, event }) = seen else { return };
-            if answered {
-                self.troubles.over(watch);
-            }
+            let recovered = answered && self.troubles.over(watch);
             match event {
+                // Nothing has changed but that it can be read again.
+                Ok(WatchEvent::Accepted) if !recovered => {}
                 Ok(seen) => {
                     self.take(seen);
                     end = end.or_else(|| Some(until(Instant::now())));
@@ -198,7 +198,7 @@ impl ClusterWatch {
                             "what is shown may be out of date; asking the API server again: {why}"
                         );
                     }
-                    self.troubles.note(watch, kind, why, Instant::now());
+                    self.troubles.note(watch, kind, why);
                     end = end.or_else(|| Some(until(Instant::now())));
                 }
             }
@@ -207,6 +207,7 @@ impl ClusterWatch {
 
     fn take(&mut self, seen: WatchEvent) {
         match seen {
+            WatchEvent::Accepted => {}
             WatchEvent::Policy(event) => self.policies.take(event, policies::decode),
             WatchEvent::Pool(event) => self.pools.take(event, Clone::clone),
             WatchEvent::Node(event) => self.nodes.take(event, |n| KnownNode {

@@ -4,32 +4,28 @@ use client::{CallError, watch_code};
 use kube::runtime::watcher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// An API server that takes longer than this for the first lists is treated as unreachable.
 pub(super) const FIRST_LISTS: Duration = Duration::from_secs(30);
 
-/// A watch that was started again and has not failed for this long counts as working, even if it has reported no change: the
-/// longest wait before another try is 30 s, and so is the time limit for a connection.
-pub(super) const TRIED: Duration = Duration::from_secs(70);
-
-/// The watches that fail, by their index: kind, cause, and since when. A working watch says nothing about another one.
+/// The watches that fail, by their index: kind and cause. A working watch says nothing about another one.
 #[derive(Debug, Default)]
-pub(super) struct Troubles(BTreeMap<usize, (&'static str, String, Instant)>);
+pub(super) struct Troubles(BTreeMap<usize, (&'static str, String)>);
 
 impl Troubles {
-    pub(super) fn note(&mut self, watch: usize, kind: &'static str, why: String, now: Instant) {
-        self.0.insert(watch, (kind, why, now));
+    pub(super) fn note(&mut self, watch: usize, kind: &'static str, why: String) {
+        self.0.insert(watch, (kind, why));
     }
 
-    pub(super) fn over(&mut self, watch: usize) {
-        self.0.remove(&watch);
+    /// Notes that a watch works. Returns whether it failed before.
+    pub(super) fn over(&mut self, watch: usize) -> bool {
+        self.0.remove(&watch).is_some()
     }
 
     /// Each cause once: an unreachable API server makes all watches fail for the same cause.
-    pub(super) fn text(&self, now: Instant) -> Option<String> {
+    pub(super) fn text(&self) -> Option<String> {
         let mut kinds: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        for (kind, why, _) in self.0.values().filter(|(.., since)| now.duration_since(*since) < TRIED) {
+        for (kind, why) in self.0.values() {
             kinds.entry(why).or_default().insert(kind);
         }
         let one =

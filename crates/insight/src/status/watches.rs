@@ -8,6 +8,7 @@ use api::k8s::{Node, Pod};
 use api::names::{label, part};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
 use api::v1alpha1::RolloutPolicy;
+use client::watch_with_starts;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use kube::api::{ApiResource, DynamicObject};
@@ -17,13 +18,17 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use rollout::Streams;
 use rollout::view::EtcdMember;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::fmt::Debug;
 use std::pin::Pin;
 
 /// An event of one of the watches.
 #[allow(clippy::large_enum_variant, reason = "it lives for a moment, and one at a time")]
 pub(super) enum WatchEvent {
+    /// The API server has accepted a watch, and its kind can be read.
+    Accepted,
     Pool(Event<MachineConfigPool>),
     Node(Event<Node>),
     Config(Event<PartialObjectMeta<MachineConfig>>),
@@ -80,17 +85,32 @@ pub(super) struct WatchMessage {
     pub(super) event: Result<WatchEvent, watcher::Error>,
 }
 
-/// The messages of a kind's watch; its index is set later.
+/// A message of a kind's watch; its index is set later. `None`: the API server has accepted the watch.
 fn message_of<K>(
     kind: &'static str,
     seen: impl Fn(Event<K>) -> WatchEvent,
-) -> impl Fn(Result<Event<K>, watcher::Error>) -> WatchMessage {
+) -> impl Fn(Result<Option<Event<K>>, watcher::Error>) -> WatchMessage {
     move |event| WatchMessage {
         watch: 0,
         kind,
-        answered: !matches!(event, Err(_) | Ok(Event::Init)),
-        event: event.map(&seen),
+        answered: !matches!(event, Err(_) | Ok(Some(Event::Init))),
+        event: event.map(|event| event.map_or(WatchEvent::Accepted, &seen)),
     }
+}
+
+/// The messages of the watch of one kind.
+fn watch<K>(
+    client: &Client,
+    kind: &'static str,
+    api: impl FnOnce(Client) -> Api<K>,
+    which: watcher::Config,
+    seen: impl Fn(Event<K>) -> WatchEvent + Send + 'static,
+) -> BoxStream<'static, WatchMessage>
+where
+    K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let events = watch_with_starts(client, api, |api| watcher(api, which).default_backoff());
+    events.map(message_of(kind, seen)).boxed()
 }
 
 /// Starts the watches of all kinds that the cluster has and this person may read.
@@ -99,64 +119,57 @@ fn message_of<K>(
 /// are read. What is not known of streams stays so for as long as these watches last. That is sound, since nothing is concluded
 /// from unknown streams (see [`streams`]).
 pub(super) fn watches(client: &Client, served: Served) -> Watches {
-    let how = watcher::Config::default;
-    let pools = watcher(Api::<MachineConfigPool>::all(client.clone()), how()).default_backoff();
-    let nodes = watcher(Api::<Node>::all(client.clone()), how()).default_backoff();
-    let settings = watcher(Api::<ControllerConfig>::all(client.clone()), how()).default_backoff();
+    let any = watcher::Config::default;
     let mut all = vec![
-        settings.map(message_of("ControllerConfigs", WatchEvent::Settings)).boxed(),
-        pools.map(message_of("MachineConfigPools", WatchEvent::Pool)).boxed(),
-        nodes.map(message_of("Nodes", WatchEvent::Node)).boxed(),
+        watch(client, "ControllerConfigs", Api::<ControllerConfig>::all, any(), WatchEvent::Settings),
+        watch(client, "MachineConfigPools", Api::<MachineConfigPool>::all, any(), WatchEvent::Pool),
+        watch(client, "Nodes", Api::<Node>::all, any(), WatchEvent::Node),
     ];
-    let Optional { progress, os_configs, os_builds, scheduler, os_streams, feature_gates, operators, etcd } =
-        Optional::of(client);
+    let resource = ApiResource::erase::<MachineConfig>(&());
+    let images = |client| Api::<ConfigImage>::all_with(client, &resource);
+    let metadata = Api::<PartialObjectMeta<MachineConfig>>::all;
     all.push(match served.images {
-        true => {
-            let resource = ApiResource::erase::<MachineConfig>(&());
-            let configs = Api::<ConfigImage>::all_with(client.clone(), &resource);
-            let seen = message_of("MachineConfigs", WatchEvent::ConfigImage);
-            watcher(configs, how()).default_backoff().map(seen).boxed()
-        }
-        false => {
-            let configs = Api::<PartialObjectMeta<MachineConfig>>::all(client.clone());
-            let seen = message_of("MachineConfigs", WatchEvent::Config);
-            watcher(configs, how()).default_backoff().map(seen).boxed()
-        }
+        true => watch(client, "MachineConfigs", images, any(), WatchEvent::ConfigImage),
+        false => watch(client, "MachineConfigs", metadata, any(), WatchEvent::Config),
     });
     if served.operators.is_there() {
-        let ours = how().labels(&format!("{}={}", label::PART, part::OPERATOR));
-        let seen = message_of("operator pods", WatchEvent::Operator);
-        all.push(watcher(operators, ours).default_backoff().map(seen).boxed());
+        let ours = any().labels(&format!("{}={}", label::PART, part::OPERATOR));
+        let pods = |client| Optional::of(&client).operators;
+        all.push(watch(client, "operator pods", pods, ours, WatchEvent::Operator));
     }
-    for (place, api) in etcd.into_iter().enumerate() {
-        let (_, label) = EtcdMember::PLACES.get(place).copied().unwrap_or_default();
+    for (place, (namespace, label)) in EtcdMember::PLACES.into_iter().enumerate() {
         if served.etcd.get(place).is_some_and(|there| there.is_there()) {
-            let members = watcher(api, how().labels(label)).default_backoff();
-            all.push(
-                members.map(message_of("etcd pods", move |event| WatchEvent::Etcd(place, event))).boxed(),
-            );
+            let pods = |client| Api::namespaced(client, namespace);
+            let seen = move |event| WatchEvent::Etcd(place, event);
+            all.push(watch(client, "etcd pods", pods, any().labels(label), seen));
         }
     }
     if served.policies.is_there() {
-        let seen = message_of("RolloutPolicies", WatchEvent::Policy);
         let resource = ApiResource::erase::<RolloutPolicy>(&());
-        let policies = Api::<DynamicObject>::all_with(client.clone(), &resource);
-        all.push(watcher(policies, how()).default_backoff().map(seen).boxed());
+        let policies = |client| Api::<DynamicObject>::all_with(client, &resource);
+        all.push(watch(client, "RolloutPolicies", policies, any(), WatchEvent::Policy));
     }
     if served.progress.is_there() {
-        let seen = message_of("MachineConfigNodes", WatchEvent::Progress);
-        all.push(watcher(progress, how()).default_backoff().map(seen).boxed());
+        let nodes = |client| Optional::of(&client).progress;
+        all.push(watch(client, "MachineConfigNodes", nodes, any(), WatchEvent::Progress));
     }
     type Seen = fn(Event<DynamicObject>) -> WatchEvent;
-    for (there, api, kind, seen) in [
-        (served.os_configs, os_configs, "MachineOSConfigs", WatchEvent::OsConfig as Seen),
-        (served.os_builds, os_builds, "MachineOSBuilds", WatchEvent::OsBuild),
-        (served.scheduler, scheduler, "Schedulers", WatchEvent::Scheduler),
-        (served.streams, os_streams, "OSImageStreams", WatchEvent::Streams),
-        (served.feature_gates, feature_gates, "FeatureGates", WatchEvent::FeatureGate),
+    type Pick = fn(Optional) -> Api<DynamicObject>;
+    for (there, pick, kind, seen) in [
+        (
+            served.os_configs,
+            (|kinds| kinds.os_configs) as Pick,
+            "MachineOSConfigs",
+            WatchEvent::OsConfig as Seen,
+        ),
+        (served.os_builds, |kinds| kinds.os_builds, "MachineOSBuilds", WatchEvent::OsBuild),
+        (served.scheduler, |kinds| kinds.scheduler, "Schedulers", WatchEvent::Scheduler),
+        (served.streams, |kinds| kinds.os_streams, "OSImageStreams", WatchEvent::Streams),
+        (served.feature_gates, |kinds| kinds.feature_gates, "FeatureGates", WatchEvent::FeatureGate),
     ] {
         if there.is_there() {
-            all.push(watcher(api, how()).default_backoff().map(message_of(kind, seen)).boxed());
+            let api = |client| pick(Optional::of(&client));
+            all.push(watch(client, kind, api, any(), seen));
         }
     }
     let placed = |(watch, one): (usize, BoxStream<'static, WatchMessage>)| {
@@ -177,10 +190,11 @@ mod tests {
         let message = message_of("Nodes", WatchEvent::Node);
         let failed = watcher::Error::NoResourceVersion;
         for (event, answered) in [
-            (Ok(Event::Init), false),
+            (Ok(Some(Event::Init)), false),
             (Err(failed), false),
-            (Ok(Event::InitDone), true),
-            (Ok(Event::Apply(Node::default())), true),
+            (Ok(None), true),
+            (Ok(Some(Event::InitDone)), true),
+            (Ok(Some(Event::Apply(Node::default()))), true),
         ] {
             assert_eq!(message(event).answered, answered);
         }

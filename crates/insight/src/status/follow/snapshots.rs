@@ -16,13 +16,12 @@ use rollout::policy::PoolPolicies;
 use rollout::{ControllerMemory, RolloutPlan, Sources, Streams};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::time::Instant;
 
 impl ClusterWatch {
     /// Why the known objects may be out of date: the last failure of each watch that has not succeeded since, with its kinds.
     /// A failure is forgotten after some time, so call this again.
     pub fn trouble(&self) -> Option<String> {
-        self.troubles.text(Instant::now())
+        self.troubles.text()
     }
 
     /// What is not known because this person may not read it, the API server did not answer in time, or another version has

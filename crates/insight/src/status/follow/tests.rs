@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::status::served::Presence;
-use crate::status::watch_errors::TRIED;
 use api::k8s::Time;
 use http::{Request, Response};
 use jiff::Timestamp;
@@ -35,22 +34,18 @@ fn objects_missing_from_a_complete_new_list_are_dropped() {
 
 #[test]
 fn the_trouble_of_one_watch_lasts_until_that_watch_is_answered() {
-    let now = Instant::now();
     let mut troubles = Troubles::default();
-    assert_eq!(troubles.text(now), None);
-    troubles.note(1, "Nodes", "403 Forbidden".to_owned(), now);
-    troubles.over(2);
-    assert_eq!(troubles.text(now).as_deref(), Some("Nodes: 403 Forbidden"), "another one is answered");
-    troubles.note(2, "MachineConfigPools", "refused".to_owned(), now);
-    troubles.note(1, "Nodes", "refused".to_owned(), now);
-    assert_eq!(troubles.text(now).as_deref(), Some("MachineConfigPools, Nodes: refused"));
-    troubles.over(2);
-    assert_eq!(troubles.text(now).as_deref(), Some("Nodes: refused"));
-    // Nothing changes that the watch could tell, but it would have failed again by then.
-    assert!(troubles.text(now + TRIED - Duration::from_secs(1)).is_some());
-    assert_eq!(troubles.text(now + TRIED), None);
-    troubles.over(1);
-    assert_eq!(troubles.text(now), None);
+    assert_eq!(troubles.text(), None);
+    troubles.note(1, "Nodes", "403 Forbidden".to_owned());
+    assert!(!troubles.over(2));
+    assert_eq!(troubles.text().as_deref(), Some("Nodes: 403 Forbidden"), "another one is answered");
+    troubles.note(2, "MachineConfigPools", "refused".to_owned());
+    troubles.note(1, "Nodes", "refused".to_owned());
+    assert_eq!(troubles.text().as_deref(), Some("MachineConfigPools, Nodes: refused"));
+    assert!(troubles.over(2));
+    assert_eq!(troubles.text().as_deref(), Some("Nodes: refused"));
+    assert!(troubles.over(1));
+    assert_eq!(troubles.text(), None);
 }
 
 #[test]

@@ -124,6 +124,7 @@ impl Follower {
         };
         self.watch_recovered(kind);
         match change {
+            Change::Accepted => return false,
             Change::Pool(event) => self.state.pools.apply(event, |o| (o.name_any(), decode(o))),
             Change::Config(event) => self.state.configs.apply(event, |o| {
                 let version = o.resource_version().unwrap_or_default();
@@ -165,18 +166,12 @@ impl Follower {
         }
     }
 
-    /// Reads the token's files. While a kind cannot be watched, it also asks the API server, because a watch that resumes
-    /// without a change sends no event.
+    /// Reads the token's files.
     async fn read_credentials(&mut self) -> bool {
         let dir = self.token_dir.clone();
         let read = tokio::task::spawn_blocking(move || Credentials::read(&dir)).await;
         let read = read.unwrap_or_else(|e| Err(format!("the bootstrap token was not read: {e}")));
         let changed = self.state.set_credentials(read);
-        for kind in self.down.keys().copied().collect::<Vec<_>>() {
-            if self.reader.can_list(kind).await {
-                self.watch_recovered(kind);
-            }
-        }
         changed
     }
 

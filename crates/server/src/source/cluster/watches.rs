@@ -7,7 +7,7 @@ use super::layered::InternalRegistry;
 use api::boot_token;
 use api::names::{CONTROLLER_CONFIG, GROUP, NAMESPACE};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
-use client::{Backoff, call_within};
+use client::{Backoff, call_within, watch_with_starts};
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
@@ -16,6 +16,8 @@ use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
 use std::time::Duration;
 
 /// The API server ends a watch after this long, and the watch is resumed. A dead connection is noticed after this time
@@ -25,13 +27,13 @@ const WATCH_SECONDS: u32 = 60;
 const WATCH: Backoff = Backoff { first: Duration::from_millis(100), last: Duration::from_secs(2) };
 /// The ConfigMap with the CA bundle for machines.
 const BUNDLE: &str = "kubeconfig-data";
-/// The kind of boot tokens.
-const SECRET: &str = "Secret";
 /// The namespace of the cluster's own registry.
 const REGISTRY_NAMESPACE: &str = "openshift-image-registry";
 
 /// One event of a watch.
 pub(super) enum Change {
+    /// The API server has accepted the watch, and its kind can be read.
+    Accepted,
     Pool(Event<DynamicObject>),
     Config(Event<PartialObjectMeta<MachineConfig>>),
     Settings(Event<DynamicObject>),
@@ -41,36 +43,33 @@ pub(super) enum Change {
     OsBuild(Event<DynamicObject>),
 }
 
-pub(super) type Changes = SelectAll<BoxStream<'static, (&'static str, Result<Change, watcher::Error>)>>;
+/// An event of the watch of a kind, or why it failed.
+pub(super) type Said = (&'static str, Result<Change, watcher::Error>);
+pub(super) type Changes = SelectAll<BoxStream<'static, Said>>;
 
 /// The API server, as the config server reads it.
 pub(super) struct Reader(pub(super) Client);
 
 impl Reader {
     pub(super) fn watches(&self) -> Changes {
-        let client = &self.0;
-        let own = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let config = watcher::Config::default().timeout(WATCH_SECONDS);
+        let any = watcher::Config::default;
+        let own = |name: &str| any().fields(&format!("metadata.name={name}"));
         let configs =
-            watcher::watcher(Api::<PartialObjectMeta<MachineConfig>>::all(client.clone()), config.clone());
-        let bundle = watcher::watcher(
-            Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE),
-            own(BUNDLE).timeout(WATCH_SECONDS),
-        );
+            self.watch("MachineConfig", Api::<PartialObjectMeta<MachineConfig>>::all, any(), Change::Config);
+        let bundles = |client| Api::<ConfigMap>::namespaced(client, NAMESPACE);
         let settings = ApiResource::erase::<ControllerConfig>(&());
-        let settings = watcher::watcher(
-            Api::all_with(client.clone(), &settings),
-            own(CONTROLLER_CONFIG).timeout(WATCH_SECONDS),
-        );
+        let settings = |client| Api::all_with(client, &settings);
         let pools = ApiResource::erase::<MachineConfigPool>(&());
-        let pools = watcher::watcher(Api::all_with(client.clone(), &pools), config);
         let mut all = Changes::new();
-        all.push(pools.backoff(WATCH.series()).map(|e| ("MachineConfigPool", e.map(Change::Pool))).boxed());
-        all.push(configs.backoff(WATCH.series()).map(|e| ("MachineConfig", e.map(Change::Config))).boxed());
-        all.push(
-            settings.backoff(WATCH.series()).map(|e| ("ControllerConfig", e.map(Change::Settings))).boxed(),
-        );
-        all.push(bundle.backoff(WATCH.series()).map(|e| ("ConfigMap", e.map(Change::Bundle))).boxed());
+        all.push(self.watch(
+            "MachineConfigPool",
+            |client| Api::all_with(client, &pools),
+            any(),
+            Change::Pool,
+        ));
+        all.push(configs);
+        all.push(self.watch("ControllerConfig", settings, own(CONTROLLER_CONFIG), Change::Settings));
+        all.push(self.watch("ConfigMap", bundles, own(BUNDLE), Change::Bundle));
         all
     }
 
@@ -78,11 +77,31 @@ impl Reader {
         &self,
         kind: &'static str,
         change: fn(Event<DynamicObject>) -> Change,
-    ) -> BoxStream<'static, (&'static str, Result<Change, watcher::Error>)> {
+    ) -> BoxStream<'static, Said> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1", kind));
-        let api: Api<DynamicObject> = Api::all_with(self.0.clone(), &resource);
-        let stream = watcher::watcher(api, watcher::Config::default().timeout(WATCH_SECONDS));
-        stream.backoff(WATCH.series()).map(move |e| (kind, e.map(change))).boxed()
+        self.watch(kind, |client| Api::all_with(client, &resource), watcher::Config::default(), change)
+    }
+
+    /// The watch of boot tokens.
+    pub(super) fn token_watch(&self) -> BoxStream<'static, Said> {
+        let secrets = |client| Api::<Secret>::namespaced(client, boot_token::NAMESPACE);
+        self.watch("Secret", secrets, watcher::Config::default().labels(boot_token::LABEL), Change::Token)
+    }
+
+    fn watch<K>(
+        &self,
+        kind: &'static str,
+        api: impl FnOnce(Client) -> Api<K>,
+        which: watcher::Config,
+        change: fn(Event<K>) -> Change,
+    ) -> BoxStream<'static, Said>
+    where
+        K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    {
+        let which = which.timeout(WATCH_SECONDS);
+        let events =
+            watch_with_starts(&self.0, api, |api| watcher::watcher(api, which).backoff(WATCH.series()));
+        events.map(move |event| (kind, event.map(|event| event.map_or(Change::Accepted, change)))).boxed()
     }
 
     /// Whether the cluster has MachineOSConfigs and MachineOSBuilds.
@@ -94,29 +113,6 @@ impl Reader {
             let has = |kind: &str| list.resources.iter().any(|r| r.kind == kind);
             has("MachineOSConfig") && has("MachineOSBuild")
         })
-    }
-
-    /// Whether the API server lists a kind, with the same selection as its watch. Each kind is asked for separately: the API
-    /// server may answer for others while this kind, or our right to it, is gone.
-    pub(super) async fn can_list(&self, kind: &'static str) -> bool {
-        let one = ListParams::default().limit(1);
-        let gvk = |group: &str| ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
-        let (api, one): (Api<DynamicObject>, _) = match kind {
-            "ConfigMap" => (
-                Api::namespaced_with(self.0.clone(), NAMESPACE, &gvk("")),
-                one.fields(&format!("metadata.name={BUNDLE}")),
-            ),
-            SECRET => (
-                Api::namespaced_with(self.0.clone(), boot_token::NAMESPACE, &gvk("")),
-                one.labels(boot_token::LABEL),
-            ),
-            "ControllerConfig" => (
-                Api::all_with(self.0.clone(), &gvk(GROUP)),
-                one.fields(&format!("metadata.name={CONTROLLER_CONFIG}")),
-            ),
-            _ => (Api::all_with(self.0.clone(), &gvk(GROUP)), one),
-        };
-        call_within(CALL, || format!("list {kind}"), api.list_metadata(&one)).await.is_ok()
     }
 
     /// The hosts of the cluster's own registry. `None`: they cannot be found out.
@@ -145,13 +141,5 @@ impl Reader {
             Err(_) => return None,
         }
         Some(InternalRegistry { hosts })
-    }
-
-    /// The watch of boot tokens.
-    pub(super) fn token_watch(&self) -> BoxStream<'static, (&'static str, Result<Change, watcher::Error>)> {
-        let secrets: Api<Secret> = Api::namespaced(self.0.clone(), boot_token::NAMESPACE);
-        let labelled = watcher::Config::default().labels(boot_token::LABEL).timeout(WATCH_SECONDS);
-        let tokens = watcher::watcher(secrets, labelled);
-        tokens.backoff(WATCH.series()).map(|e| (SECRET, e.map(Change::Token))).boxed()
     }
 }
