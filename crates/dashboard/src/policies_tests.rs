@@ -75,7 +75,11 @@ async fn a_policy_that_cannot_be_read_hides_no_other_and_is_named_where_it_may_c
         let answer = browser.post("/api/actions", approve).await;
         let (status, said) = (answer.status(), text(answer).await);
         assert_eq!(status, if may_count { 409 } else { 200 }, "{pools}: {said}");
-        assert_eq!(said.contains("newer cannot be read, because another version"), may_count, "{pools}: {said}");
+        assert_eq!(
+            said.contains("newer cannot be read, because another version"),
+            may_count,
+            "{pools}: {said}"
+        );
     }
 }
 
