@@ -12,6 +12,9 @@ use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+/// What is said of a name that no object can have.
+pub(crate) const INVALID_NAME: &str = "this cannot be the name of an object";
+
 /// Nothing but our own scripts, styles and answers; no frames, no forms, no text that becomes markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";

@@ -1,19 +1,17 @@
 //! Who may talk to the dashboard where it runs in the cluster: decided from a request's head and the API server's word.
 //!
 //! - `Host` must be the Service's name, this pod's loopback (`kubectl port-forward`), or a name that the settings give, so
-//! that
-//!   a name which an attacker's DNS server points here is refused (DNS rebinding).
+//!   that a name which an attacker's DNS server points here is refused (DNS rebinding).
 //! - What changes something must come from the page itself: `Origin`, and a header that a form cannot send (CSRF).
 //! - The answers forbid frames (see `answer`), against clickjacking.
 //! - A person is known by a bearer token, a session that began with one, or a trusted proxy's headers (see
-//! `authentication`); who may
-//!   not list what the fleet is made from gets 403 and nothing else (see `authorization`).
+//!   `authentication`); who may not list what the fleet is made from gets 403 and nothing else (see `authorization`).
 //!
 //! A session is a cookie for a token that this process keeps in memory alone. It ends with the token, or when the person
 //! signs out, after [`SESSION`] at most. An open stream ends with its session; one that came by a proxy ends after a
 //! minute, and the browser comes again.
 //!
-//! What it is not: the gate of `mco dashboard` on a person's own computer (see `local_access`).
+//! What it is not: the access to `mco dashboard` on a person's own computer (see `local_access`).
 
 use crate::DashboardError;
 use crate::authentication::{Person, Proof, Tokens, proof};

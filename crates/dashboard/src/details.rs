@@ -70,11 +70,8 @@ fn refused(error: &CallError) -> Response {
 }
 
 /// The answer about a name that no object can have.
-pub(crate) const INVALID_NAME: &str = "this cannot be the name of an object";
-
-/// The answer about such a name.
 pub(crate) fn no_name() -> Response {
-    answer::failed(StatusCode::NOT_FOUND, INVALID_NAME)
+    answer::failed(StatusCode::NOT_FOUND, answer::INVALID_NAME)
 }
 
 /// One node: what its agent says, its steps, conditions, events, and what its next config changes.

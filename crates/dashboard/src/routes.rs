@@ -1,4 +1,4 @@
-//! Which request gets which answer. Every one passes the gate first.
+//! Which request gets which answer. Every request passes the access check first.
 //!
 //! What it is not: who may pass (see `local_access`), and what is answered.
 
@@ -44,7 +44,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         .with_state(shared)
 }
 
-/// The gate, and the headers that every answer has.
+/// The access check, and the headers that every answer has.
 async fn guarded(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let request = request.map(in_time);
     let mut response = match &shared.access_mode {

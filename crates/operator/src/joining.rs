@@ -198,7 +198,7 @@ async fn one(
             )));
         }
         Some(Err(why)) => {
-            tracing::info!("CertificateSigningRequest {name} is not approved automatically: {why}")
+            tracing::info!("CertificateSigningRequest {name} is not approved automatically: {why}");
         }
         None => {}
     }

@@ -2,8 +2,7 @@
 //!
 //! What it is not: that rule (see `render`), or the reading of objects.
 
-use crate::change::settings::without_feature_gate;
-use crate::objects::{Objects, is, object, pool_of};
+use crate::objects::{Objects, is, object, pool_of, without_feature_gate};
 use api::names::{ARBITER, CONTROLLER_CONFIG, GROUP, MASTER, WORKER};
 use api::shape::ShapeError;
 use api::v1::{ControllerConfig, MachineConfig};

@@ -7,7 +7,7 @@
 
 use crate::change::rendering::{RenderWith, UnrenderableError, rendered};
 use crate::objects::settings_kinds::{CONFIG, FEATURE_GATE, SETTINGS};
-use crate::objects::{Objects, is, object, pool_of};
+use crate::objects::{Objects, is, object, pool_of, without_feature_gate};
 use api::names::{CONTROLLER_CONFIG, GROUP, annotation, label};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use kube::ResourceExt;
@@ -26,14 +26,6 @@ fn is_setting(value: &Value) -> bool {
 /// Whether an object becomes MachineConfigs only by the controller's templates.
 pub fn needs_templates(value: &Value) -> bool {
     is_setting(value) || is(value, GROUP, "ControllerConfig")
-}
-
-/// The objects without the FeatureGate, and without OSImageStreams if it switches them off.
-pub(crate) fn without_feature_gate(mut objects: Objects) -> Objects {
-    let is_gate = |v: &Value| is(v, FEATURE_GATE.0, FEATURE_GATE.1);
-    let off = render::streams::switched_off(objects.iter().map(|(_, v)| v).find(|v| is_gate(v)));
-    objects.retain(|(_, v)| !(is_gate(v) || off && is(v, GROUP, "OSImageStream")));
-    objects
 }
 
 /// The objects without those that MachineConfigs are generated from: the MachineConfigs exist already.

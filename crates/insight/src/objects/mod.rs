@@ -5,6 +5,7 @@
 pub(crate) mod lists;
 pub(crate) mod settings_kinds;
 
+use crate::objects::settings_kinds::FEATURE_GATE;
 use api::names::{GROUP, annotation};
 use api::rendered::RenderedName;
 use api::shape::ShapeError;
@@ -34,11 +35,24 @@ pub struct UnreadableConfig {
 /// # Errors
 /// An object of a kind that matters and that cannot be read.
 pub fn situation(objects: &[(String, Value)]) -> Result<Situation, SituationError> {
-    let is_gate = |v: &&Value| v["kind"] == "FeatureGate" && v["metadata"]["name"] == api::names::CLUSTER;
-    let off = render::streams::switched_off(objects.iter().map(|(_, v)| v).find(is_gate));
+    let off = has_no_streams(objects);
     let counts = |value: &Value| !(off && value["kind"] == "OSImageStream");
     let all = objects.iter().filter(|(_, value)| counts(value));
     Situation::from_objects(all.map(|(origin, value)| (origin.as_str(), value)))
+}
+
+/// Whether the FeatureGate among the objects switches OSImageStreams off.
+fn has_no_streams(objects: &[(String, Value)]) -> bool {
+    let is_gate = |v: &&Value| is(v, FEATURE_GATE.0, FEATURE_GATE.1);
+    render::streams::switched_off(objects.iter().map(|(_, v)| v).find(is_gate))
+}
+
+/// The objects without the FeatureGate, and without OSImageStreams if it switches them off.
+pub(crate) fn without_feature_gate(mut objects: Objects) -> Objects {
+    let off = has_no_streams(&objects);
+    let is_gate = |v: &Value| is(v, FEATURE_GATE.0, FEATURE_GATE.1);
+    objects.retain(|(_, v)| !(is_gate(v) || off && is(v, GROUP, "OSImageStream")));
+    objects
 }
 
 /// MachineConfigs by name, as far as their contents are among the objects.

@@ -129,7 +129,7 @@ impl DrainOutlooks {
             let (due, next) = self.due();
             match next {
                 _ if !due.is_empty() => {
-                    self.under_way = Some(Box::pin(list_outlooks(self.client.clone(), due)))
+                    self.under_way = Some(Box::pin(list_outlooks(self.client.clone(), due)));
                 }
                 Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,

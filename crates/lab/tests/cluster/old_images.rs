@@ -9,7 +9,7 @@ use crate::image_builds::{Builder, NAMESPACE, POOL, imaged, os_config, runs};
 use crate::product::{Cluster, with_controller};
 use crate::real_registry::Registry;
 use base64::Engine as _;
-use build::pushed::{LIST, Pushed, What};
+use build::pushed::{LIST, Pushed, PushedContent};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -78,7 +78,7 @@ async fn what_builds_have_pushed_goes_when_nothing_names_it() {
     edit("four").await;
     let fourth = jobs.started(&third).await;
     let failed = registry.push(&format!("team/os:{fourth}"), &[], ("/usr/lib/build", "failed"));
-    let tag = What::Tag { name: format!("{}/team/os:{fourth}", registry.name) };
+    let tag = PushedContent::Tag { name: format!("{}/team/os:{fourth}", registry.name) };
     assert!(list(&cluster).await.iter().any(|p| p.what == tag));
     jobs.fail(&fourth, "the registry has another image").await;
     cluster
@@ -94,7 +94,7 @@ async fn what_builds_have_pushed_goes_when_nothing_names_it() {
     // An image in a registry that deletes nothing, of a build that is long gone.
     let four = stubborn.push("team/os:old", &[], ("/usr/lib/build", "old"));
     let old = Pushed {
-        what: What::Image { name: four.clone(), tag: format!("{}/team/os:old", stubborn.name) },
+        what: PushedContent::Image { name: four.clone(), tag: format!("{}/team/os:old", stubborn.name) },
         secret: "push".to_owned(),
         os_config: POOL.to_owned(),
         pool: POOL.to_owned(),

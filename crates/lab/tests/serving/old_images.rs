@@ -10,7 +10,7 @@ use crate::parts::speak_as;
 use crate::product::controllers::Controller;
 use crate::product::{Cluster, machine_config};
 use crate::real_registry::Registry;
-use build::pushed::{LIST, Pushed, What};
+use build::pushed::{LIST, Pushed, PushedContent};
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "openshift-machine-config-operator";
@@ -50,7 +50,7 @@ fn os_config(registry: &str, secret: &str) -> Value {
 async fn left_over(cluster: &Cluster, registry: &Registry, build: &str) -> String {
     let image = registry.push(&format!("team/os:{build}"), &[], ("/usr/lib/build", build));
     let pushed = Pushed {
-        what: What::Image { name: image.clone(), tag: format!("{}/team/os:{build}", registry.name) },
+        what: PushedContent::Image { name: image.clone(), tag: format!("{}/team/os:{build}", registry.name) },
         secret: "push".to_owned(),
         os_config: "worker".to_owned(),
         pool: "worker".to_owned(),

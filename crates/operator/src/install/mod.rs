@@ -15,11 +15,11 @@ mod managers;
 mod payload;
 mod plan;
 mod prepare;
+pub(crate) mod upgradeable;
 
 pub use crate::facts::openshift::NAMESPACES as OPENSHIFT_NAMESPACES;
 pub use crate::manifests::rights::PullSecret;
 pub use crate::settings;
-pub use crate::sync::upgradeable::NotUpgradeable;
 pub use apply::carry_out;
 pub(crate) use apply::established;
 pub use existing::pull_secret_in;
@@ -30,6 +30,7 @@ pub use payload::OtherImage;
 pub(crate) use plan::{controller_config, pool_object, without_empty};
 pub use plan::{plan, pool};
 pub use prepare::{PrepareError, Request, Target, prepare};
+pub use upgradeable::NotUpgradeable;
 
 use crate::request::ReconcileError;
 use api::crds::CrdError;

@@ -9,8 +9,8 @@
 use super::foreign::{self, Foreign};
 use super::payload::{self, OtherImage};
 use super::settings::{DEFAULT_DNS_IP, Settings};
+use super::upgradeable::{self, NotUpgradeable};
 use super::{Existing, InstallError, Options, Step, find_existing, managers, plan};
-use crate::sync::upgradeable::{self, NotUpgradeable};
 use api::k8s::Node;
 use api::names::CONTROLLER_CONFIG;
 use api::v1::{ControllerConfig, MachineConfigPool};

@@ -1,6 +1,6 @@
 //! The list of alerts: those of the reference whose metrics exist here, under their names, and ours.
 //!
-//! What it is not: how they become rules (see `alerts`), or the runbooks. Each alert has its page `docs/runbooks/ALERT.md`; a test
+//! What it is not: how they become rules (see `alert_rules`), or the runbooks. Each alert has its page `docs/runbooks/ALERT.md`; a test
 //! of xtask looks for it.
 
 use super::alerts::Alert;

@@ -1,8 +1,7 @@
-//! What an alert is, and the rules of Prometheus that all alerts become.
+//! What an alert is, and the rule of Prometheus that it becomes.
 //!
-//! What it is not: the alerts (see `alert_list`).
+//! What it is not: the alerts (see `alert_list`), and the file of all rules (see `alert_rules`).
 
-use super::alert_list::ALERTS;
 use api::names::NAMESPACE;
 use serde_json::{Value, json};
 
@@ -67,7 +66,7 @@ impl Alert {
         self.expr.replace("CONTROL_PLANE", CONTROL_PLANE)
     }
 
-    fn rule(&self) -> Value {
+    pub(super) fn rule(&self) -> Value {
         let mut rule = json!({
             "alert": self.name,
             "expr": self.promql(),
@@ -83,33 +82,4 @@ impl Alert {
         }
         rule
     }
-}
-
-/// The groups of rules, as Prometheus reads them from a file and from a PrometheusRule.
-pub fn rule_groups() -> Value {
-    let group = |name: &str, others: bool| {
-        let alerts = ALERTS.iter().filter(|a| a.needs_others() == others);
-        json!({"name": name, "rules": alerts.map(Alert::rule).collect::<Vec<_>>()})
-    };
-    let mut ours = group("machine-config-operator", false);
-    if let Some(rules) = ours["rules"].as_array_mut() {
-        // Two controllers report the same pool for a moment when the leader changes.
-        let expr = "sum(max by (pool) (os_image_url_override))";
-        rules.push(json!({"record": "os_image_url_override:sum", "expr": expr}));
-        rules.push(json!({"record": "mco_mosc_count:sum", "expr": "max(mco_mosc_count)"}));
-    }
-    json!({"groups": [ours, group("machine-config-operator-nodes", true)]})
-}
-
-/// The same for the Prometheus operator.
-pub fn prometheus_rule() -> Value {
-    json!({
-        "apiVersion": "monitoring.coreos.com/v1",
-        "kind": "PrometheusRule",
-        "metadata": {
-            "name": "machine-config-operator", "namespace": NAMESPACE,
-            "labels": {"app.kubernetes.io/part-of": "machine-config-operator"},
-        },
-        "spec": rule_groups(),
-    })
 }

@@ -4,12 +4,14 @@
 //! What it is not: the metrics (each part has its own), and who may read them (see the crate `listen`).
 
 mod alert_list;
+mod alert_rules;
 mod alerts;
 mod dashboards;
 mod scraping;
 
 pub use alert_list::ALERTS;
-pub use alerts::{Alert, Severity, prometheus_rule, rule_groups};
+pub use alert_rules::{prometheus_rule, rule_groups};
+pub use alerts::{Alert, Severity};
 pub(crate) use dashboards::{CONFIG_MAPS, config_maps};
 pub use dashboards::{Dashboard, dashboards};
 pub use scraping::service_monitors;

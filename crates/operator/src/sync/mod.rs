@@ -26,7 +26,6 @@ mod required_pools;
 mod rotation;
 mod run;
 pub(crate) mod status;
-pub(crate) mod upgradeable;
 
 pub use metrics::sample as metrics_sample;
 pub use options::Options;

@@ -4,6 +4,7 @@
 //! Words and reasons are the reference's where it has them. What it is not: writing them (see `report`).
 
 use super::{Step, Stop, Stopped};
+use crate::install::upgradeable::UPGRADEABLE;
 use api::conditions::{StatusCondition as _, get, get_true, is_true};
 use api::k8s::Time;
 use api::names::annotation::REBUILD;
@@ -18,8 +19,6 @@ pub(crate) const AVAILABLE: &str = "Available";
 pub(crate) const PROGRESSING: &str = "Progressing";
 /// The operator cannot continue.
 pub(crate) const DEGRADED: &str = "Degraded";
-/// An upgrade may begin.
-pub(crate) const UPGRADEABLE: &str = "Upgradeable";
 /// Settings that a later version treats otherwise are in use.
 pub(crate) const EVALUATION: &str = "EvaluationConditionsDetected";
 /// The names of the entries in `status.versions`.

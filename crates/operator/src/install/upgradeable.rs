@@ -4,9 +4,11 @@
 //! What it is not: the reasons, which the operator computes (see `sync::status`).
 
 use crate::settings_name;
-use crate::sync::status::UPGRADEABLE;
 use api::conditions::{StatusCondition as _, get};
 use api::v1alpha1::MachineConfigOperator;
+
+/// The condition of the settings object: an upgrade may begin.
+pub(crate) const UPGRADEABLE: &str = "Upgradeable";
 
 /// The installation is not to be upgraded now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
