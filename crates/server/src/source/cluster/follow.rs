@@ -171,8 +171,7 @@ impl Follower {
         let dir = self.token_dir.clone();
         let read = tokio::task::spawn_blocking(move || Credentials::read(&dir)).await;
         let read = read.unwrap_or_else(|e| Err(format!("the bootstrap token was not read: {e}")));
-        let changed = self.state.set_credentials(read);
-        changed
+        self.state.set_credentials(read)
     }
 
     fn fetch_failed(&self) -> bool {
