@@ -10,14 +10,6 @@ use std::path::{Path, PathBuf};
 /// The length up to which a file holds its own tests.
 const LONGEST: usize = 400;
 
-/// Files that are longer and still hold their tests. No other file may.
-const LONG_WITH_TESTS: [&str; 4] = [
-    "crates/controller/src/passes/templates.rs",
-    "crates/host/src/plan/effects/sysctl.rs",
-    "crates/host/src/plan/os.rs",
-    "crates/insight/src/bundle/redact.rs",
-];
-
 /// Words for what stands in for a real part, besides `Fake` and `fake`.
 const OTHER_WORDS: [&str; 4] = ["standin", "mock", "stub", "dummy"];
 
@@ -129,24 +121,14 @@ fn is_other(name: &str) -> bool {
 #[test]
 fn unit_tests_have_one_form() {
     let root = root();
-    let (mut found, mut long) = (vec![], vec![]);
+    let mut found = vec![];
     for folder in crates() {
         for file in sources(&folder.join("src")) {
             let path = file.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
-            let wrong = wrong(&path, &std::fs::read_to_string(&file).unwrap());
-            match LONG_WITH_TESTS.contains(&path.as_str()) {
-                true => long.extend(wrong),
-                false => found.extend(wrong),
-            }
+            found.extend(wrong(&path, &std::fs::read_to_string(&file).unwrap()));
         }
     }
     assert_eq!(found, Vec::<String>::new(), "see CONTRIBUTING.md");
-    for file in LONG_WITH_TESTS {
-        assert!(
-            long.iter().any(|wrong| wrong.starts_with(file)),
-            "{file} is as it has to be: take it from the list"
-        );
-    }
 }
 
 #[test]
