@@ -4,6 +4,7 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The first and the last wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +34,7 @@ impl Backoff {
 
     /// The same waits as an endless series, for a watch stream.
     pub fn series(self) -> Series {
-        Series { backoff: self, attempt: 0 }
+        Series { backoff: self, attempt: 0, ended: None }
     }
 }
 
@@ -44,27 +45,37 @@ pub fn jitter() -> f64 {
     bits as f64 / (1_u64 << 53) as f64
 }
 
-/// The waits of a [`Backoff`], one after the other.
+/// The waits of a [`Backoff`], one after the other. They begin again with the first one after a time without failures that is twice
+/// as long as the last wait.
+///
+/// Not with the first item that a stream has after a failure: the watcher of `kube` says that a list begins before it has asked for
+/// it, and an API server that refuses lists would be asked again and again without a wait that grows.
 #[derive(Debug)]
 pub struct Series {
     backoff: Backoff,
     attempt: u32,
+    /// When the wait ends that was given last.
+    ended: Option<Instant>,
 }
 
 impl Iterator for Series {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        let worked =
+            self.ended.is_some_and(|ended| now.saturating_duration_since(ended) > self.backoff.last * 2);
+        self.attempt = if worked { 0 } else { self.attempt };
         let delay = self.backoff.delay(self.attempt);
         self.attempt = self.attempt.saturating_add(1);
+        self.ended = Some(now + delay);
         Some(delay)
     }
 }
 
 impl kube::runtime::utils::Backoff for Series {
-    fn reset(&mut self) {
-        self.attempt = 0;
-    }
+    /// Nothing: time tells that the stream works.
+    fn reset(&mut self) {}
 }
 
 #[cfg(test)]
@@ -72,8 +83,8 @@ mod tests {
     use super::*;
     use kube::runtime::utils::Backoff as _;
 
-    #[test]
-    fn delays_double_up_to_the_maximum() {
+    #[tokio::test(start_paused = true)]
+    async fn delays_double_up_to_the_maximum() {
         let backoff = Backoff { first: Duration::from_millis(100), last: Duration::from_secs(1) };
         for (attempt, full_ms) in [(0, 100), (1, 200), (3, 800), (4, 1000), (40, 1000)] {
             let delay = backoff.delay(attempt).as_millis();
@@ -81,7 +92,12 @@ mod tests {
         }
         let mut series = backoff.series();
         assert!(series.by_ref().take(40).all(|wait| wait <= backoff.last));
+        // An item says nothing, and a failure soon after the last wait is one more of them.
         series.reset();
+        assert!(series.next().unwrap() >= backoff.last / 2);
+        tokio::time::advance(backoff.last * 2).await;
+        assert!(series.next().unwrap() >= backoff.last / 2);
+        tokio::time::advance(backoff.last * 3 + Duration::from_millis(1)).await;
         assert!(series.next().unwrap() <= backoff.first);
     }
 

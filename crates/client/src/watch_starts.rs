@@ -8,24 +8,49 @@ use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt as _};
 use kube::runtime::watcher;
 use kube::{Api, Client};
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-/// Reports each watch that the API server has accepted through one client.
+/// How long a watch that was accepted has to last before it counts as working. What has changed while it failed arrives first, and an
+/// API server, or a proxy, may accept each watch and cut it off at once.
+const LASTS: Duration = Duration::from_secs(1);
+
+/// Reports each watch that the API server has accepted through one client, once it has lasted.
 #[derive(Debug)]
-pub struct WatchStarts(watch::Receiver<u64>);
+pub struct WatchStarts {
+    accepted: watch::Receiver<u64>,
+    /// When the watch that was accepted last counts as working.
+    works_at: Option<Instant>,
+}
 
 impl WatchStarts {
-    /// Waits for a watch that was accepted after the last call of this function or of [`WatchStarts::forget`].
+    /// Waits until a watch works that was accepted after the last call of this function or of [`WatchStarts::forget`]. Nothing is lost
+    /// if the future is dropped before that.
     pub async fn next(&mut self) {
-        // The client is gone: no watch starts any more.
-        if self.0.changed().await.is_err() {
-            std::future::pending::<()>().await;
+        loop {
+            let again = match self.works_at {
+                None => self.accepted.changed().await,
+                Some(at) => match tokio::time::timeout_at(at, self.accepted.changed()).await {
+                    Ok(again) => again,
+                    Err(_) => {
+                        self.works_at = None;
+                        return;
+                    }
+                },
+            };
+            match again {
+                Ok(()) => self.works_at = Some(Instant::now() + LASTS),
+                // The client is gone: no watch starts any more.
+                Err(_) => std::future::pending().await,
+            }
         }
     }
 
     /// Leaves out what was accepted before. Call it when a watch fails: that it was accepted says nothing any more.
     pub fn forget(&mut self) {
-        self.0.mark_unchanged();
+        self.accepted.mark_unchanged();
+        self.works_at = None;
     }
 }
 
@@ -46,10 +71,11 @@ pub fn with_watch_starts(client: Client) -> (Client, WatchStarts) {
             answer
         }
     };
-    (Client::new(tower::service_fn(send), namespace), WatchStarts(starts))
+    (Client::new(tower::service_fn(send), namespace), WatchStarts { accepted: starts, works_at: None })
 }
 
-/// What `watch` makes of the API `api`, which gets a client of its own; `Ok(None)` each time the API server accepts the watch.
+/// What `watch` makes of the API `api`, which gets a client of its own; `Ok(None)` when the API server has accepted the watch and it
+/// lasts.
 pub fn watch_with_starts<K, S, T>(
     client: &Client,
     api: impl FnOnce(Client) -> Api<K>,
@@ -74,6 +100,11 @@ where
     .boxed()
 }
 
+/// Whether an event shows that the API server answers. The first event of a list comes before it is asked for.
+pub fn is_answer<K>(event: &watcher::Event<K>) -> bool {
+    !matches!(event, watcher::Event::Init)
+}
+
 /// Whether a request with this query is a watch.
 ///
 /// Source: <https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes>
@@ -84,23 +115,29 @@ fn is_watch(query: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::FutureExt as _;
     use k8s_openapi::api::core::v1::Node;
+    use kube::client::Body;
     use kube::runtime::WatchStreamExt as _;
-    use std::time::Duration;
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn answering() -> Client {
-        let serve = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
+        let serve = tower::service_fn(|request: http::Request<Body>| async move {
             let code: u16 = request.uri().path().trim_start_matches('/').parse().unwrap();
             if code == 0 {
                 return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
             }
-            Ok(http::Response::builder().status(code).body(kube::client::Body::empty()).unwrap())
+            Ok(http::Response::builder().status(code).body(Body::empty()).unwrap())
         });
         Client::new(serve, "ours")
     }
 
-    #[tokio::test]
+    async fn is_reported(starts: &mut WatchStarts) -> bool {
+        tokio::time::timeout(LASTS * 2, starts.next()).await.is_ok()
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn only_a_watch_that_is_accepted_is_reported_and_only_once() {
         let (client, mut starts) = with_watch_starts(answering());
         assert_eq!(client.default_namespace(), "ours");
@@ -113,58 +150,65 @@ mod tests {
             ("/410?watch=true", false),
             ("/0?watch=true", false),
         ] {
-            let request = http::Request::get(uri).body(kube::client::Body::empty()).unwrap();
+            let request = http::Request::get(uri).body(Body::empty()).unwrap();
             let _ = client.send(request).await;
-            assert_eq!(starts.next().now_or_never().is_some(), reported, "{uri}");
-            assert!(starts.next().now_or_never().is_none(), "{uri}: twice");
+            assert_eq!(is_reported(&mut starts).await, reported, "{uri}");
+            assert!(!is_reported(&mut starts).await, "{uri}: twice");
         }
     }
 
-    /// An API server that refuses the first watch, and cuts off each that it accepts.
     #[tokio::test(start_paused = true)]
-    async fn a_watch_says_when_it_is_accepted_again_and_not_that_it_was_before_it_failed() {
-        let refused = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+    async fn what_was_accepted_before_a_failure_is_forgotten_and_what_lasts_is_not() {
+        let (client, mut starts) = with_watch_starts(answering());
+        let request = || http::Request::get("/200?watch=true").body(Body::empty()).unwrap();
+        client.send(request()).await.unwrap();
+        starts.forget();
+        assert!(!is_reported(&mut starts).await);
+        client.send(request()).await.unwrap();
+        // Whoever waits for something else meanwhile loses nothing.
+        assert!(tokio::time::timeout(LASTS / 2, starts.next()).await.is_err(), "it has not lasted");
+        assert!(is_reported(&mut starts).await);
+        client.send(request()).await.unwrap();
+        assert!(tokio::time::timeout(LASTS / 2, starts.next()).await.is_err());
+        starts.forget();
+        assert!(!is_reported(&mut starts).await);
+        drop(client);
+        assert!(!is_reported(&mut starts).await, "nothing starts any more");
+    }
+
+    /// An API server that accepts three watches and ends each with an error, and lets the next one last.
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_is_accepted_and_cut_off_does_not_work_until_one_lasts() {
+        const LIST: &str =
+            r#"{"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": []}"#;
+        const ERROR: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"code\":500,\"message\":\"no\"}}\n";
+        let watches = Arc::new(AtomicUsize::new(0));
+        let serve = tower::service_fn(move |request: http::Request<Body>| {
             let is_watch = is_watch(request.uri().query().unwrap_or_default());
-            let refuses = is_watch && !refused.swap(is_watch, std::sync::atomic::Ordering::SeqCst);
-            let (code, text) = match (is_watch, refuses) {
-                (true, true) => (429, r#"{"kind": "Status", "apiVersion": "v1", "code": 429}"#),
-                (true, false) => (200, "{"),
-                (false, _) => (
-                    200,
-                    r#"{"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": []}"#,
-                ),
-            };
-            let body = kube::client::Body::from(text.as_bytes().to_vec());
+            let cut = is_watch && watches.fetch_add(1, Ordering::SeqCst) < 3;
             async move {
-                Ok::<_, std::convert::Infallible>(http::Response::builder().status(code).body(body).unwrap())
+                let lasts = is_watch && !cut;
+                let text = if is_watch { ERROR } else { LIST };
+                let frames = match lasts {
+                    true => stream::pending().boxed(),
+                    false => stream::iter([Ok::<_, Infallible>(http_body::Frame::data(text.into()))]).boxed(),
+                };
+                type Data = <Body as http_body::Body>::Data;
+                let frames: BoxStream<'static, Result<http_body::Frame<Data>, Infallible>> = frames;
+                Ok::<_, Infallible>(http::Response::new(http_body_util::StreamBody::new(frames)))
             }
         });
-        let waits = crate::Backoff { first: Duration::from_secs(1), last: Duration::from_secs(1) };
+        let waits = crate::Backoff { first: Duration::from_millis(100), last: Duration::from_millis(100) };
         let events = watch_with_starts(&Client::new(serve, "ours"), Api::<Node>::all, |api| {
             watcher::watcher(api, watcher::Config::default()).backoff(waits.series())
         });
         let said = events.map(|event| match event {
-            Ok(None) => "accepted",
-            Ok(Some(watcher::Event::Init)) => "lists",
-            Ok(Some(_)) => "listed",
+            Ok(None) => "works",
+            Ok(Some(event)) if is_answer(&event) => "listed",
+            Ok(Some(_)) => "lists",
             Err(_) => "failed",
         });
         let said: Vec<_> = said.take(6).collect().await;
-        assert_eq!(said[..4], ["lists", "listed", "failed", "accepted"]);
-        assert!(said[4..].iter().all(|said| ["failed", "accepted"].contains(said)), "{said:?}");
-    }
-
-    #[tokio::test]
-    async fn what_was_accepted_before_a_failure_is_forgotten() {
-        let (client, mut starts) = with_watch_starts(answering());
-        let request = || http::Request::get("/200?watch=true").body(kube::client::Body::empty()).unwrap();
-        client.send(request()).await.unwrap();
-        starts.forget();
-        assert!(starts.next().now_or_never().is_none());
-        client.send(request()).await.unwrap();
-        assert!(starts.next().now_or_never().is_some());
-        drop(client);
-        assert!(starts.next().now_or_never().is_none(), "nothing starts any more");
+        assert_eq!(said, ["lists", "listed", "failed", "failed", "failed", "works"]);
     }
 }

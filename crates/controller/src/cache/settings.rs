@@ -4,7 +4,7 @@
 //! Guarantee: a kind counts as absent only when the API server says that it does not serve it. A kind that is served
 //! and cannot be listed counts as unknown. Taking it for empty would remove its settings from every host.
 //!
-//! What it is not: the watches that fill it (see `follow_settings`), or what a setting means (see `render::generated`).
+//! What it is not: the watches that fill it (see `watches/settings.rs`), or what a setting means (see `render::settings`).
 
 use crate::cache::store::{Item, Store};
 use crate::cache::watch::version_of;

@@ -9,7 +9,7 @@
 use crate::cache::store::{Cache, Change, Item, Store};
 use crate::io::backoff;
 use crate::io::connection::WATCH_SECONDS;
-use client::{WatchStarts, chain, decode, watch_code, with_watch_starts};
+use client::{WatchStarts, chain, decode, is_answer, watch_code, with_watch_starts};
 use futures::StreamExt;
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event};
@@ -166,8 +166,7 @@ pub(crate) async fn follow<K, T>(
         let Some(event) = event else { return };
         let event = match event {
             Ok(event) => {
-                // `Init` only says that a list begins.
-                if !matches!(event, Event::Init) {
+                if is_answer(&event) {
                     trouble.over(&kind);
                     store.set_trouble(None);
                 }
@@ -290,7 +289,7 @@ mod tests {
     use api::k8s::{Node, Pod};
     use serde_json::json;
     use std::convert::Infallible;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn only_a_version_that_is_too_old_is_an_expired_watch() {
@@ -309,30 +308,30 @@ mod tests {
 
     type Bytes = <kube::client::Body as http_body::Body>::Data;
 
-    /// An API server without objects of any kind that refuses the first watch, as one does that has just begun, and accepts the next.
-    fn that_begins() -> Client {
-        let refused = Arc::new(AtomicBool::new(false));
+    /// An API server without objects of any kind. It refuses the first watch, as one does that has just begun, accepts the next ones
+    /// and ends each with an error, and lets those after them last.
+    fn that_begins(cut: usize) -> Client {
+        const ERROR: &str =
+            "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"code\":500}}\n";
+        let watches = Arc::new(AtomicUsize::new(0));
         let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let is_watch = request.uri().query().unwrap_or_default().contains("watch=");
-            let (code, object) = match is_watch {
-                false => (
-                    200,
-                    json!({"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": []}),
-                ),
-                true if !refused.swap(true, Ordering::SeqCst) => (
-                    429,
-                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "TooManyRequests", "code": 429}),
-                ),
-                true => (200, json!(null)),
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "TooManyRequests", "code": 429});
+            let list = json!({"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": []});
+            let (code, text) = match (is_watch, is_watch.then(|| watches.fetch_add(1, Ordering::SeqCst))) {
+                (false, _) => (200, Some(list.to_string())),
+                (true, Some(0)) => (429, Some(status.to_string())),
+                (true, Some(n)) if n <= cut => (200, Some(ERROR.to_owned())),
+                (true, _) => (200, None),
             };
             async move {
                 // A watch without events lasts.
-                let frames = match object.is_null() {
-                    true => futures::stream::pending().boxed(),
-                    false => {
-                        let text = Bytes::from(object.to_string());
-                        futures::stream::iter([Ok::<_, Infallible>(http_body::Frame::data(text))]).boxed()
-                    }
+                let frames = match text {
+                    None => futures::stream::pending().boxed(),
+                    Some(text) => futures::stream::iter([Ok::<_, Infallible>(http_body::Frame::data(
+                        Bytes::from(text),
+                    ))])
+                    .boxed(),
                 };
                 let body = http_body_util::StreamBody::new(frames);
                 Ok::<_, Infallible>(http::Response::builder().status(code).body(body).unwrap())
@@ -342,25 +341,51 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_that_is_accepted_again_works_though_nothing_changes() {
-        let (store, stop) = (Arc::new(Store::<Node>::default()), CancellationToken::new());
-        let (followed, token) = (store.clone(), stop.clone());
-        let api = WatchedApi::new(&that_begins(), Api::<Node>::all);
-        let task = tokio::spawn(async move {
-            let which = watcher::Config::default();
-            let (kind, presence) = ("Node".to_owned(), Presence::Required);
-            follow(api, which, kind, presence, &followed, Ok, Box::new(|_| ()), token).await;
-        });
-        store.synced().await;
-        let mut failed = false;
-        for _ in 0..10_000 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            failed |= store.trouble().is_some();
+    async fn a_watch_that_is_accepted_again_works_once_it_lasts_though_nothing_changes() {
+        for cut in [0, 30] {
+            let (store, stop) = (Arc::new(Store::<Node>::default()), CancellationToken::new());
+            let (followed, token) = (store.clone(), stop.clone());
+            let api = WatchedApi::new(&that_begins(cut), Api::<Node>::all);
+            let task = tokio::spawn(async move {
+                let which = watcher::Config::default();
+                let (kind, presence) = ("Node".to_owned(), Presence::Required);
+                follow(api, which, kind, presence, &followed, Ok, Box::new(|_| ()), token).await;
+            });
+            store.synced().await;
+            let (mut failed, mut lasted) = (false, false);
+            for _ in 0..200_000 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                failed |= store.trouble().is_some();
+                lasted |= store.trouble_for(Duration::from_secs(20)).is_some();
+            }
+            assert!(failed, "the first watch is refused");
+            assert_eq!(lasted, cut > 0, "a watch that is cut off at once does not work");
+            assert_eq!(store.trouble(), None);
+            stop.cancel();
+            task.await.unwrap();
         }
-        assert!(failed, "the first watch is refused");
-        assert_eq!(store.trouble(), None);
-        stop.cancel();
-        task.await.unwrap();
+    }
+
+    /// Lists that fail are asked for with waits that grow, though the watcher says before each that a list begins.
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_refuses_lists_is_asked_less_and_less() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let serve = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            count.fetch_add(1, Ordering::SeqCst);
+            async {
+                Ok::<_, Infallible>(
+                    http::Response::builder().status(500).body(kube::client::Body::empty()).unwrap(),
+                )
+            }
+        });
+        let api = WatchedApi::new(&Client::new(serve, "default"), Api::<Node>::all);
+        let (store, stop) = (Store::<Node>::default(), CancellationToken::new());
+        let (which, kind) = (watcher::Config::default(), "Node".to_owned());
+        let follows = follow(api, which, kind, Presence::Required, &store, Ok, Box::new(|_| ()), stop);
+        assert!(tokio::time::timeout(Duration::from_secs(60), follows).await.is_err());
+        let asked = asked.load(Ordering::SeqCst);
+        assert!((10..=60).contains(&asked), "{asked} lists in a minute");
     }
 
     #[test]

@@ -217,4 +217,18 @@ mod tests {
             assert_eq!(written(pool, status_now, known, sets).await, (outcome, want), "{about}");
         }
     }
+
+    #[tokio::test]
+    async fn while_the_watch_of_sets_fails_no_pool_loses_one_and_it_is_looked_again() {
+        let shared = Arc::new(shared(|request| panic!("nothing is asked: {}", request.uri())));
+        let pool = json!({
+            "metadata": {"name": "worker"},
+            "spec": {"machineConfigSelector": {"matchLabels": {"role": "worker"}}, "pinnedImageSets": [{"name": "a"}]},
+        });
+        let value = Arc::new(serde_json::from_value(pool).unwrap());
+        shared.stores.pools.apply("worker".to_owned(), Item { version: 5, uid: String::new(), value });
+        shared.stores.pinned_image_sets.replace(BTreeMap::new());
+        shared.stores.pinned_image_sets.set_trouble(Some("refused".to_owned()));
+        assert_eq!(pass(shared, "worker".to_owned()).await, Outcome::After(UNKNOWN));
+    }
 }

@@ -182,6 +182,15 @@ async fn read(followed: &WatchedKind, waits: &Waits) -> Option<(BTreeMap<String,
     }
 }
 
+/// Whether the cache of a kind is as new as the API server is now. A kind that need not be served, and is not, has nothing to know.
+pub(crate) async fn is_current(followed: &WatchedKind) -> Result<bool, CallError> {
+    match listed(followed).await {
+        Ok((list, at)) => Ok(followed.cache.behind(&list, at).is_none()),
+        Err(e) if e.is_not_found() && followed.need != Need::Always => Ok(true),
+        Err(e) => Err(e),
+    }
+}
+
 /// A consistent read.
 async fn listed(followed: &WatchedKind) -> Result<(BTreeMap<String, u64>, u64), CallError> {
     let mut params = ListParams::default().limit(PAGE);

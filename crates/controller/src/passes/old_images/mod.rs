@@ -2,7 +2,7 @@
 //! `build::pushed::clean_up`.
 //!
 //! The caches show what could go. Right before anything goes, nodes, builds and MachineOSConfigs are read from the API server itself:
-//! what is deleted in a registry does not come back.
+//! what is deleted in a registry does not come back. What large objects name is read from their caches, if those are as new.
 //!
 //! A registry may be slow or away, so this is a pass of its own: no build waits for it.
 //!
@@ -20,6 +20,7 @@ use crate::passes::descriptor::Descriptor;
 use crate::queue::{Outcome, Pass, Spacing, Work};
 use crate::rights::{Right, kind};
 use crate::shared::Shared;
+use crate::term::catch_up::is_current;
 use api::events::ControllerEvent;
 use api::k8s::{Node, Pod, ResourceExt as _};
 use api::names::{CLUSTER, NAMESPACE, annotation, own};
@@ -70,6 +71,8 @@ const NO_OTHER_RIGHTS: &[Right] = &[];
 const PAUSE: Backoff = Backoff { first: Duration::from_secs(60), last: Duration::from_secs(3600) };
 /// How long until it is looked again whether all that may name images is known.
 const UNKNOWN: Duration = Duration::from_secs(5);
+/// Kinds that may name images and are read from the caches, once these are as new as the API server: whole objects are large.
+const CACHED: [&str; 3] = ["MachineConfig", "ControllerConfig", STREAMS.name];
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 
@@ -129,14 +132,14 @@ impl Cleaner {
     async fn carry_out(&self) -> Result<Option<Duration>, CallError> {
         let shared = &self.shared;
         let stores = &shared.stores;
+        // No change of an object says that a watch works again.
+        let Some(named) = in_caches(shared) else { return Ok(Some(UNKNOWN)) };
         let list = list::read(shared).await?;
         let (configs, builds) = (stores.os_configs.all(), stores.os_builds.all());
         // An object that cannot be read may name anything.
         let configs: Option<Vec<_>> = configs.iter().map(|c| c.object.as_ref().ok()).collect();
         let builds: Option<Vec<_>> = builds.iter().map(|b| b.object.as_ref().ok()).collect();
         let (Some(configs), Some(builds)) = (configs, builds) else { return Ok(None) };
-        // No change of an object says that a watch works again.
-        let Some(named) = in_caches(shared) else { return Ok(Some(UNKNOWN)) };
         // Pods are asked for when something is to go.
         let pushing = BTreeSet::new();
         let CleanUp { remember, forget, delete, .. } = clean_up(CleanUpInputs {
@@ -195,6 +198,11 @@ impl Cleaner {
             match found.metadata.continue_.filter(|next| !next.is_empty()) {
                 Some(next) => page = page.continue_token(&next),
                 None => break,
+            }
+        }
+        for followed in shared.watched_kinds().iter().filter(|f| CACHED.contains(&f.kind.as_str())) {
+            if !is_current(followed).await? {
+                return Ok(Verdict::Later);
             }
         }
         let Some(cached) = in_caches(shared) else { return Ok(Verdict::Later) };

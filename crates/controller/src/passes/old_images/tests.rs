@@ -1,8 +1,12 @@
 //! The pass with a fake API server and a fake registry.
 
 use super::*;
+use crate::cache::store::Store;
+use crate::cache::watch::{Need, WatchedKind};
 use crate::fake_server::{answer, insecure, item, put_pool, shared};
+use api::v1::MachineConfig;
 use futures::FutureExt as _;
+use kube::api::ApiResource;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -63,11 +67,35 @@ struct World {
     pod: Option<&'static str>,
     /// Whether the second pass comes when nothing waits any more.
     is_late: bool,
+    /// What of the caches is not as it should be.
+    cache: Cache,
+}
+
+/// What of the caches is not as it should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cache {
+    /// Nothing.
+    Current,
+    /// The watch of MachineConfigs fails.
+    InTrouble,
+    /// It fails from the second list of nodes on.
+    InTroubleLater,
+    /// There is a MachineConfig that has not arrived.
+    Behind,
 }
 
 impl World {
     fn of(list: Vec<Pushed>) -> Self {
-        Self { list, secret: true, node: None, from: 1, config: None, pod: None, is_late: false }
+        Self {
+            list,
+            secret: true,
+            node: None,
+            from: 1,
+            config: None,
+            pod: None,
+            is_late: false,
+            cache: Cache::Current,
+        }
     }
 }
 
@@ -93,8 +121,10 @@ async fn passes(world: World, registry: &str) -> [(Vec<Pushed>, Outcome); 2] {
     let data: BTreeMap<String, String> = world.list.iter().map(|p| (p.key(), p.text())).collect();
     let map = Arc::new(Mutex::new(json!({"metadata": {"name": "machine-os-images"}, "data": data})));
     let kept = map.clone();
-    let rendered = world.config.clone();
+    let (rendered, world_cache, is_late) = (world.config.clone(), world.cache, world.is_late);
     let lists = Arc::new(Mutex::new(0));
+    let configs_of_world = Arc::new(Mutex::new(None::<Arc<Store<Config>>>));
+    let watched = configs_of_world.clone();
     let shared = Arc::new(shared(move |request| {
         let path = request.uri().path().to_owned();
         if path.ends_with("/configmaps/machine-os-images") {
@@ -138,9 +168,17 @@ async fn passes(world: World, registry: &str) -> [(Vec<Pushed>, Outcome); 2] {
                 .collect();
             return answer(200, &json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": pods}));
         }
+        if path.ends_with("/machineconfigs") && world.cache == Cache::Behind {
+            let new = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": "new", "resourceVersion": "9"}});
+            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "9"}, "items": [new]});
+            return answer(200, &list);
+        }
         let is_nodes = path.ends_with("/nodes");
         let mut lists = lists.lock().unwrap();
         *lists += usize::from(is_nodes);
+        if is_nodes && world.cache == Cache::InTroubleLater {
+            watched.lock().unwrap().as_ref().unwrap().set_trouble(Some("refused".to_owned()));
+        }
         let nodes: Vec<Value> = match (&world.node, is_nodes && *lists >= world.from) {
             (Some((key, value)), true) => {
                 vec![
@@ -152,6 +190,18 @@ async fn passes(world: World, registry: &str) -> [(Vec<Pushed>, Outcome); 2] {
         answer(200, &json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": nodes}))
     }));
     put_pool(&shared);
+    *configs_of_world.lock().unwrap() = Some(shared.stores.configs.clone());
+    let api = Api::all_with(shared.client.clone(), &ApiResource::erase::<MachineConfig>(&()));
+    shared.add_watched_kind(WatchedKind {
+        kind: "MachineConfig".to_owned(),
+        need: Need::Always,
+        api,
+        which: kube::runtime::watcher::Config::default(),
+        cache: shared.stores.configs.clone(),
+    });
+    if world_cache == Cache::InTrouble {
+        shared.stores.configs.set_trouble(Some("refused".to_owned()));
+    }
     let mut configs = BTreeMap::new();
     if let Some((key, value)) = rendered {
         let owner = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool", "name": "worker", "uid": "u", "controller": true});
@@ -168,7 +218,7 @@ async fn passes(world: World, registry: &str) -> [(Vec<Pushed>, Outcome); 2] {
     let mut all = vec![];
     for _ in 0..2 {
         let outcome = cleaner.pass().await;
-        if world.is_late {
+        if is_late {
             cleaner.waits().clear();
         }
         let data = map.lock().unwrap()["data"].clone();
@@ -233,6 +283,21 @@ async fn what_may_pass_is_tried_again_later_and_the_list_says_why() {
     let [(list, outcome), _] = passes(nobody, "127.0.0.1:1").await;
     let kept = list[0].kept.as_ref().unwrap();
     assert!(!kept.for_good && !kept.until_mended && matches!(outcome, Outcome::After(_)), "{list:?}");
+}
+
+#[tokio::test]
+async fn while_it_is_not_known_what_names_images_nothing_goes_and_it_is_looked_again() {
+    let (registry, asked) = fake_registry(202).await;
+    for cache in [Cache::InTrouble, Cache::InTroubleLater, Cache::Behind] {
+        let one = pushed(&registry);
+        let [(list, outcome), (still, again)] =
+            passes(World { cache, ..World::of(vec![one.clone()]) }, &registry).await;
+        assert_eq!((list, still), (vec![one.clone()], vec![one]), "{cache:?}");
+        for outcome in [outcome, again] {
+            assert!(matches!(outcome, Outcome::After(_)), "{cache:?}: {outcome:?}");
+        }
+    }
+    assert!(!asked.lock().unwrap().iter().any(|line| line.starts_with("DELETE")));
 }
 
 #[tokio::test]

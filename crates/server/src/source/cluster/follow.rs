@@ -9,7 +9,7 @@
 use super::CALL;
 use super::kubeconfig::Credentials;
 use super::state::{ClusterState, Fetched, Sources, Unfetched, checked};
-use super::watches::{Change, Reader};
+use super::watches::{Change, Reader, WatchMessage};
 use crate::answer::respond::Shared;
 use crate::prepared::cache::{Freshness, Update};
 use api::image_builds::{OsBuild, OsConfig};
@@ -17,13 +17,12 @@ use api::v1::MachineConfig;
 use client::{call_within, chain, decode};
 use futures::{FutureExt as _, StreamExt as _};
 use kube::api::DynamicObject;
-use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-/// How often the token's files are read. While the API server is unavailable, it is asked as often whether it is back.
+/// How often the token's files are read, and configs that could not be fetched are asked for again.
 const LOOK: Duration = Duration::from_secs(1);
 /// How often a cluster without image builds is asked whether their kinds exist now.
 const LEARN: Duration = Duration::from_secs(60);
@@ -110,11 +109,7 @@ impl Follower {
     }
 
     /// Takes a change into the state. Returns whether answers may change.
-    fn take(
-        &mut self,
-        shared: &Shared,
-        (kind, change): (&'static str, Result<Change, watcher::Error>),
-    ) -> bool {
+    fn take(&mut self, shared: &Shared, WatchMessage { kind, answered, change }: WatchMessage) -> bool {
         let change = match change {
             Ok(change) => change,
             Err(error) => {
@@ -122,7 +117,9 @@ impl Follower {
                 return false;
             }
         };
-        self.watch_recovered(kind);
+        if answered {
+            self.watch_recovered(kind);
+        }
         match change {
             Change::Accepted => return false,
             Change::Pool(event) => self.state.pools.apply(event, |o| (o.name_any(), decode(o))),
@@ -248,4 +245,33 @@ fn read<T>(object: &DynamicObject, read: impl Fn(&serde_json::Value) -> T) -> (S
 fn seconds(at: SystemTime) -> i64 {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+    use crate::prepared::cache::PreparedConfigs;
+    use kube::runtime::watcher;
+
+    #[tokio::test]
+    async fn a_list_that_is_only_begun_is_no_sign_that_a_kind_can_be_read() {
+        let never = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, std::io::Error>>()
+        });
+        let client = Client::new(never, "ours");
+        let mut follower =
+            Follower::new(client, "https://api.example.com".to_owned(), PathBuf::from("/nowhere"));
+        let shared =
+            Shared { configs: PreparedConfigs::default(), metrics: Metrics::default(), boot_tokens: None };
+        let mut says = |answered, change| {
+            let message = WatchMessage { kind: "MachineConfigPool", answered, change };
+            follower.take(&shared, message);
+            (follower.down.len(), follower.down_since)
+        };
+        let (down, since) = says(false, Err(watcher::Error::NoResourceVersion));
+        assert!(down == 1 && since.is_some());
+        assert_eq!(says(false, Ok(Change::Pool(watcher::Event::Init))), (1, since), "nothing was answered");
+        assert_eq!(says(true, Ok(Change::Accepted)), (0, None));
+    }
 }

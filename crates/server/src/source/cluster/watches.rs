@@ -7,7 +7,7 @@ use super::layered::InternalRegistry;
 use api::boot_token;
 use api::names::{CONTROLLER_CONFIG, GROUP, NAMESPACE};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
-use client::{Backoff, call_within, watch_with_starts};
+use client::{Backoff, call_within, is_answer, watch_with_starts};
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
@@ -43,9 +43,16 @@ pub(super) enum Change {
     OsBuild(Event<DynamicObject>),
 }
 
-/// An event of the watch of a kind, or why it failed.
-pub(super) type Said = (&'static str, Result<Change, watcher::Error>);
-pub(super) type Changes = SelectAll<BoxStream<'static, Said>>;
+/// A message of the watch of a kind.
+pub(super) struct WatchMessage {
+    pub(super) kind: &'static str,
+    /// Whether the API server has answered.
+    pub(super) answered: bool,
+    /// An event, or why the watch failed.
+    pub(super) change: Result<Change, watcher::Error>,
+}
+
+pub(super) type Changes = SelectAll<BoxStream<'static, WatchMessage>>;
 
 /// The API server, as the config server reads it.
 pub(super) struct Reader(pub(super) Client);
@@ -77,13 +84,13 @@ impl Reader {
         &self,
         kind: &'static str,
         change: fn(Event<DynamicObject>) -> Change,
-    ) -> BoxStream<'static, Said> {
+    ) -> BoxStream<'static, WatchMessage> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1", kind));
         self.watch(kind, |client| Api::all_with(client, &resource), watcher::Config::default(), change)
     }
 
     /// The watch of boot tokens.
-    pub(super) fn token_watch(&self) -> BoxStream<'static, Said> {
+    pub(super) fn token_watch(&self) -> BoxStream<'static, WatchMessage> {
         let secrets = |client| Api::<Secret>::namespaced(client, boot_token::NAMESPACE);
         self.watch("Secret", secrets, watcher::Config::default().labels(boot_token::LABEL), Change::Token)
     }
@@ -94,14 +101,19 @@ impl Reader {
         api: impl FnOnce(Client) -> Api<K>,
         which: watcher::Config,
         change: fn(Event<K>) -> Change,
-    ) -> BoxStream<'static, Said>
+    ) -> BoxStream<'static, WatchMessage>
     where
         K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
         let which = which.timeout(WATCH_SECONDS);
         let events =
             watch_with_starts(&self.0, api, |api| watcher::watcher(api, which).backoff(WATCH.series()));
-        events.map(move |event| (kind, event.map(|event| event.map_or(Change::Accepted, change)))).boxed()
+        let message = move |event: Result<Option<Event<K>>, watcher::Error>| WatchMessage {
+            kind,
+            answered: event.as_ref().is_ok_and(|event| event.as_ref().is_none_or(is_answer)),
+            change: event.map(|event| event.map_or(Change::Accepted, change)),
+        };
+        events.map(message).boxed()
     }
 
     /// Whether the cluster has MachineOSConfigs and MachineOSBuilds.
