@@ -42,7 +42,7 @@ const WORDS: [(T, &[&str]); 11] = [
         &[
             "unauthorized",
             "authentication required",
-            // "denied: permission_denied: write_package", and so on: what denies a file ends with the word.
+            // "denied: permission_denied: write_package", and so on.
             "denied:",
             "access denied",
             "access to the resource is denied",
@@ -118,7 +118,8 @@ impl RegistryTrouble {
     /// The trouble that these words tell of, in upper or lower case. `None`: no known one.
     #[must_use]
     pub fn of(words: &str) -> Option<Self> {
-        let words = words.to_lowercase();
+        // A file or a program that is denied is no registry's: "exec: \"/x\": permission denied: unknown".
+        let words = words.to_lowercase().replace("permission denied", "");
         WORDS
             .iter()
             .find(|(_, known)| known.iter().any(|word| words.contains(word)))
@@ -178,6 +179,8 @@ mod tests {
             ("received unexpected HTTP status: 503 Service Unavailable", Some(T::Unreachable)),
             ("error: opening repo: No such file or directory", None),
             ("/usr/bin/x: Permission denied", None),
+            ("PermissionError: [Errno 13] Permission denied: '/usr/x'", None),
+            ("exec: \"/x\": permission denied: unknown", None),
         ] {
             assert_eq!(RegistryTrouble::of(said), want, "{said}");
         }

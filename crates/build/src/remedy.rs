@@ -8,7 +8,7 @@ use api::registry_trouble::RegistryTrouble;
 
 /// Words of a log in lower case that are not a registry's, and what to do if one of them is there. The first row that fits counts, so
 /// what names the cause stands before what may only follow from it.
-const ROWS: [(&[&str], Remedy); 5] = [
+const ROWS: [(&[&str], Remedy); 6] = [
     (
         &["failed pushing cache to"],
         Remedy::same(
@@ -20,6 +20,13 @@ const ROWS: [(&[&str], Remedy); 5] = [
         &[NOT_SIGNED],
         Remedy::same(
             "correct key and passphrase (cosign.key, cosign.password), or let renderedImagePushSecret write signatures",
+        ),
+    ),
+    (
+        // What the script says itself when the registry has not what was pushed. The words of buildah before it are the registry's.
+        &["does not give it back", "has another image under"],
+        Remedy::same(
+            "the registry, or a proxy in front of it, does not have what was pushed to it: do not use it until it is repaired",
         ),
     ),
     (
@@ -41,9 +48,12 @@ const ROWS: [(&[&str], Remedy); 5] = [
     ),
 ];
 
+/// Words of a `RUN` for the end of a text, of a file or of a download, which a registry's connection has, too.
+const OF_COMMANDS: [&str; 4] =
+    ["unexpected eof while looking for", "unexpected end of file", "stream error", "early eof"];
+
 /// Words for what came back from a registry as something else, where the registry's own say nothing.
-const DIFFERS: [&str; 5] =
-    ["does not match", "did not match", "doesn't match", "has another image under", "does not give it back"];
+const DIFFERS: [&str; 3] = ["does not match", "did not match", "doesn't match"];
 /// What to do then.
 const OTHER_CONTENTS: Remedy = Remedy::same(
     "the registry, or a proxy in front of it, returns other bytes than it was sent: do not use it until it is repaired",
@@ -95,7 +105,9 @@ impl Remedy {
 pub(crate) fn of(words: &str, is_push: bool) -> Option<&'static str> {
     let words = words.to_lowercase();
     let says = |known: &[&str]| known.iter().any(|word| words.contains(word));
-    let remedy = match (ROWS.iter().find(|(known, _)| says(known)), RegistryTrouble::of(&words)) {
+    // A shell that ends in the middle of a text is no connection that was cut.
+    let of_registrys = OF_COMMANDS.iter().fold(words.clone(), |words, of| words.replace(of, ""));
+    let remedy = match (ROWS.iter().find(|(known, _)| says(known)), RegistryTrouble::of(&of_registrys)) {
         (Some((_, remedy)), _) => *remedy,
         (None, Some(trouble)) => of_registry(trouble)?,
         (None, None) => Some(OTHER_CONTENTS).filter(|_| says(&DIFFERS))?,
@@ -142,6 +154,17 @@ mod tests {
             ),
             // A file of the build, not a repository.
             (built("/bin/sh: /usr/bin/x: Permission denied"), None),
+            (built("/bin/sh: -c: line 2: syntax error: unexpected end of file"), None),
+            (built("sh: line 1: unexpected EOF while looking for matching `\"'"), None),
+            (built("PermissionError: [Errno 13] Permission denied: '/usr/x'"), None),
+            (built("Error: copying layer: unexpected EOF"), Some("network and proxy")),
+            (
+                pushed(
+                    "reading manifest sha256:ab in r/os: manifest unknown | the registry took the image, and does not give it \
+                     back by its digest sha256:ab",
+                ),
+                Some("does not have what was pushed"),
+            ),
             (pushed("dial tcp 192.0.2.1:5000: connect: connection refused"), Some("network and proxy")),
             (built("building at STEP \"RUN false\": exit status 1"), None),
         ] {
