@@ -19,8 +19,15 @@ use crate::common::{mk_host, mk_host_tree, mk_temp, tree};
 use crate::pairs::Pair;
 
 /// Our own state, what stands in for other processes, and a lock file that other tools leave too.
-pub const SKIP: [&str; 5] =
-    ["/run", "/var/svc.log", "/var/lib/machine-config-daemon", "/etc/.pwd.lock", "/lost+found"];
+pub const SKIP: [&str; 6] = [
+    "/run",
+    "/var/svc.log",
+    // Its temporary file: the fake of systemd may be killed in the middle of a write, and no recovery of ours knows of it.
+    "/var/.mcd-09f9eef09686aaca.tmp",
+    "/var/lib/machine-config-daemon",
+    "/etc/.pwd.lock",
+    "/lost+found",
+];
 
 /// What exists at each path.
 pub type Tree = BTreeMap<String, String>;

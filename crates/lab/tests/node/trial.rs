@@ -377,7 +377,12 @@ async fn by_hand(node: &NodeHandle) {
         "nothing is on trial any more"
     );
     begin("three").await;
-    assert_eq!(node.run(["systemctl", "is-active", TRIAL_UNIT]).await.unwrap().trim(), "active");
+    // The watch begins when the change is committed, which is after its last file.
+    let start = Instant::now();
+    while node.exec(["systemctl", "is-active", TRIAL_UNIT]).await.unwrap().code != 0 {
+        assert!(start.elapsed() < LIMIT, "nothing watches the change: {}", log(node).await);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
     node.run(["systemctl", "kill", "--signal=KILL", "try-three.service"]).await.unwrap();
     let start = Instant::now();
     while node.read_file(path).await.unwrap() != "two" {

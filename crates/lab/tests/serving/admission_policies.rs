@@ -73,7 +73,7 @@ async fn invalid_objects_are_refused_by_admission_policies() {
         ("does not select the MachineConfigs of worker", pool("alone", role(json!(["alone"]), "In"))),
         ("cannot be read", pool("sideways", role(json!(["worker"]), "Sideways"))),
         (
-            "there is one, named cluster",
+            "the only one that counts is named cluster",
             json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration", "metadata": {"name": "other"},
                 "spec": {"managementState": "Managed"}}),
         ),
