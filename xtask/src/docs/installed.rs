@@ -56,6 +56,10 @@ const PROGRAMS: [(&str, Asked); 21] = [
 pub(super) fn check(words: &[&str]) -> anyhow::Result<()> {
     let Some((program, args)) = words.split_first() else { return Ok(()) };
     let Some((_, asked)) = PROGRAMS.iter().find(|(name, _)| name == program) else { return Ok(()) };
+    // After it, `--help` would be one more operand.
+    if args.contains(&"--") {
+        bail!("{program} cannot be asked about a command with --: leave it out");
+    }
     let all = match asked {
         Asked::Help | Asked::HelpAndVerb => [args, &["--help"]].concat(),
         Asked::Empty => args.to_vec(),

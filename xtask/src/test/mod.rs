@@ -107,6 +107,14 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         Ok(())
     };
 
+    // Not before the tests: without the registry of crates, mdBook cannot be installed, and their results count all the same.
+    let book = match scope == Scope::All && a.only.is_empty() {
+        true => {
+            println!("== the book");
+            crate::docs::build(root).map(|at| println!("{}", at.display()))
+        }
+        false => Ok(()),
+    };
     let image = match release {
         Some(Ok(Ok(()))) => {
             println!("== the image, from the release build");
@@ -133,6 +141,7 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         );
     }
     examples?;
+    book.context("the book")?;
     image.context("the image")?;
     let skipped = match done.skipped.len() {
         0 => String::new(),
@@ -154,10 +163,6 @@ fn prepare(root: &Path, scope: Scope, everything: bool) -> anyhow::Result<()> {
         prepare_lab()?;
         println!("== the book's commands for kubectl and helm");
         println!("{} commands are accepted", crate::docs::check_with_programs(root)?);
-    }
-    if scope == Scope::All && everything {
-        println!("== the book");
-        println!("{}", crate::docs::build(root)?.display());
     }
     if scope == Scope::All && lab::is_root() {
         // Tests of images and packages need it. It comes first, because all other builds write to the same file in
