@@ -303,7 +303,7 @@ pub mod part {
 
 /// Labels.
 pub mod label {
-    /// Names the part that a pod of ours is of, with one of the names in [`super::part`].
+    /// Names the part that a pod of ours is of: `machine-config-operator`, `-controller`, `-server`, `-daemon` or `-dashboard`.
     pub const PART: &str = "k8s-app";
     /// On MachineConfigs: the role that they apply to; pools select by it.
     pub const ROLE: &str = "machineconfiguration.openshift.io/role";

@@ -15,13 +15,14 @@ pub fn is_everybody(network: &IpNet) -> bool {
     network.prefix_len() == 0
 }
 
-/// Whether a text is the name or the address of a host, with or without a port. An IPv6 address has brackets.
+/// Whether a text is the name or the address of a host, with or without a port. An IPv6 address has brackets. A name may
+/// have underscores: some DNS names do.
 pub fn is_host(text: &str) -> bool {
     let (name, port) = match text.rsplit_once(':') {
         Some((name, port)) if !port.contains(']') => (name, Some(port)),
         _ => (text, None),
     };
-    let is_name = |c: char| c.is_ascii_alphanumeric() || ['.', '-'].contains(&c);
+    let is_name = |c: char| c.is_ascii_alphanumeric() || ['.', '-', '_'].contains(&c);
     let v6 = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let fits = match v6 {
         Some(address) => address.parse::<Ipv6Addr>().is_ok(),
@@ -48,7 +49,14 @@ mod tests {
         }
         assert!(network("0.0.0.0/0").is_some_and(|net| is_everybody(&net)));
         assert!(network("10.0.0.0/8").is_some_and(|net| !is_everybody(&net)));
-        for host in ["mco.example.com", "mco.example.com:8443", "10.0.0.1", "[fd00::1]", "[fd00::1]:443"] {
+        for host in [
+            "mco.example.com",
+            "my_dash.example.com",
+            "mco.example.com:8443",
+            "10.0.0.1",
+            "[fd00::1]",
+            "[fd00::1]:443",
+        ] {
             assert!(is_host(host), "{host}");
         }
         for other in ["", "https://a", "a/b", "a b", "me@a", "a:", "a:99999", "[x]", ":443", "fd00::1"] {

@@ -56,18 +56,19 @@ impl fmt::Display for NotStarted<'_> {
     }
 }
 
-/// What keeps a pod from starting: that no node was found for it, else the first container that waits for more than its
-/// creation. `None`: it runs, it starts, or its status does not say.
+/// What keeps a pod from starting: the first container that waits for more than its creation, else that no node was found for
+/// it. `None`: it runs, it starts, or its status does not say.
 pub fn not_started(pod: &Pod) -> Option<NotStarted<'_>> {
     let status = pod.status.as_ref()?;
     let conditions = status.conditions.as_deref().unwrap_or_default();
-    if let Some(scheduled) = conditions::get(conditions, "PodScheduled").filter(|c| c.is_false()) {
+    let no_node = || {
+        let scheduled = conditions::get(conditions, "PodScheduled").filter(|c| c.is_false())?;
         let reason = scheduled.reason.as_deref().unwrap_or("Unschedulable");
         let message = scheduled.message.as_deref().unwrap_or_default();
-        return Some(NotStarted { obstacle: Obstacle::NoNode, reason, message });
-    }
+        Some(NotStarted { obstacle: Obstacle::NoNode, reason, message })
+    };
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    containers.filter_map(|c| c.state.as_ref()?.waiting.as_ref()).find_map(|waiting| {
+    let waiting = containers.filter_map(|c| c.state.as_ref()?.waiting.as_ref()).find_map(|waiting| {
         let reason = waiting.reason.as_deref().filter(|reason| !STARTING.contains(reason))?;
         let obstacle = match reason {
             CRASH => Obstacle::Crash,
@@ -75,7 +76,8 @@ pub fn not_started(pod: &Pod) -> Option<NotStarted<'_>> {
             _ => Obstacle::Container,
         };
         Some(NotStarted { obstacle, reason, message: waiting.message.as_deref().unwrap_or_default() })
-    })
+    });
+    waiting.or_else(no_node)
 }
 
 #[cfg(test)]
@@ -84,13 +86,14 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn the_scheduler_comes_first_and_a_container_that_is_being_created_is_no_obstacle() {
+    fn what_a_kubelet_says_comes_first_and_a_container_that_is_being_created_is_no_obstacle() {
         let waits = |list: &str, reason: &str, message: &str| json!({list: [{"name": "c", "state": {"waiting": {"reason": reason, "message": message}}}]});
         let scheduled = |status: &str, reason: &str| json!({"conditions": [{"type": "PodScheduled", "status": status, "reason": reason, "message": "0/2 nodes"}]});
         let mut both = waits("containerStatuses", "ErrImagePull", "not found");
         both["conditions"] = scheduled("False", "Unschedulable")["conditions"].clone();
         let rows = [
-            (both, Some((Obstacle::NoNode, "Unschedulable: 0/2 nodes"))),
+            (both, Some((Obstacle::Image, "ErrImagePull: not found"))),
+            (scheduled("False", "Unschedulable"), Some((Obstacle::NoNode, "Unschedulable: 0/2 nodes"))),
             (scheduled("False", "SchedulingGated"), Some((Obstacle::NoNode, "SchedulingGated: 0/2 nodes"))),
             (scheduled("True", "x"), None),
             (waits("containerStatuses", "ContainerCreating", ""), None),

@@ -6,7 +6,7 @@
 //! Where an operator keeps the cluster, it says in the annotation `released-version` when all parts of its version are rolled
 //! out. Until then a controller of another version claims nothing, and pools wait.
 //!
-//! What it is not: leadership (see `leader`). Two controllers of one cluster settle that by the Lease.
+//! What it is not: leadership (see `client::lease`). Two controllers of one cluster settle that by the Lease.
 
 use crate::flight::refusals::AGAIN;
 use crate::gates::{ClaimHistory, held, other};

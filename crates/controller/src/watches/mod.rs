@@ -14,6 +14,7 @@ use crate::cache::watch::{Need, OnChange, Presence, WatchedApi, WatchedKind, fol
 use crate::change::Changed;
 use crate::shared::Shared;
 use api::k8s::{Node, Pod};
+use api::names::{label, part};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, PinnedImageSet};
 use api::v1alpha1::RolloutPolicy;
 use build::JobFacts;
@@ -201,8 +202,8 @@ impl Watches<'_> {
         };
         self.spawn(operator, store, skew, self.plan_input());
 
-        let (labels, store) = ("k8s-app=machine-config-operator", &stores.operator_nodes);
-        let pods = self.pods(api::names::NAMESPACE, labels, Need::Aside, store.clone());
+        let (labels, store) = (format!("{}={}", label::PART, part::OPERATOR), &stores.operator_nodes);
+        let pods = self.pods(api::names::NAMESPACE, &labels, Need::Aside, store.clone());
         self.spawn(pods, store, |p: Pod| Ok(operator_node(&p)), self.plan_input());
         for ((namespace, labels), store) in EtcdMember::PLACES.into_iter().zip(&stores.etcd) {
             let pods = self.pods(namespace, labels, Need::WhereServed, store.clone());

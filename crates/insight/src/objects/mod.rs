@@ -6,7 +6,7 @@ pub(crate) mod lists;
 pub(crate) mod settings_kinds;
 
 use crate::objects::settings_kinds::FEATURE_GATE;
-use api::names::{GROUP, annotation};
+use api::names::{CLUSTER, GROUP, annotation};
 use api::rendered::RenderedName;
 use api::shape::ShapeError;
 use api::v1::MachineConfig;
@@ -43,7 +43,8 @@ pub fn situation(objects: &[(String, Value)]) -> Result<Situation, SituationErro
 
 /// Whether the FeatureGate among the objects switches OSImageStreams off.
 fn has_no_streams(objects: &[(String, Value)]) -> bool {
-    let is_gate = |v: &&Value| is(v, FEATURE_GATE.0, FEATURE_GATE.1);
+    // Only this one counts, as for the controller.
+    let is_gate = |v: &&Value| is(v, FEATURE_GATE.0, FEATURE_GATE.1) && v["metadata"]["name"] == CLUSTER;
     render::streams::switched_off(objects.iter().map(|(_, v)| v).find(is_gate))
 }
 

@@ -12,7 +12,7 @@ use crate::status::pin::pinned_config;
 use crate::status::pinned_text;
 use crate::view::{BudgetView, EtcdMember, Names, NodeView, OsBuild, OsConfig, PodView};
 use api::k8s::{Node, OwnerReference, Pod, PodDisruptionBudget, Time};
-use api::names::{CLUSTER, CONTROLLER_CONFIG, GROUP, NAMESPACE};
+use api::names::{CLUSTER, CONTROLLER_CONFIG, GROUP, NAMESPACE, label, part};
 use api::rendered::owning_pool;
 use api::shape::ShapeError;
 use api::v1::{ControllerConfig, MachineConfigPool};
@@ -135,9 +135,7 @@ impl Situation {
                 "Pod" => {
                     let pod: Pod = at.read()?;
                     saw_pods = true;
-                    if namespace == NAMESPACE
-                        && object["metadata"]["labels"]["k8s-app"] == "machine-config-operator"
-                    {
+                    if namespace == NAMESPACE && object["metadata"]["labels"][label::PART] == part::OPERATOR {
                         let stays = object["metadata"]["deletionTimestamp"].is_null();
                         let node = Some(text(object, "/spec/nodeName")).filter(|n| stays && !n.is_empty());
                         operator_nodes.push(node.map(Arc::from));

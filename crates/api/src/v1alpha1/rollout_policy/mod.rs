@@ -85,8 +85,8 @@ pub struct RolloutPolicySpec {
     /// What happens to a drain that does not end. Without it, drains are tried for as long as it takes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainLimit>,
-    /// How many nodes that are unavailable for other reasons do not count against `maxUnavailable`: a number, or a
-    /// percentage of the pool. Without it, each of them counts.
+    /// How many nodes that are unavailable for reasons other than this rollout do not count against `maxUnavailable`: a
+    /// number, or a percentage of the pool. Without it, each of them counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::number_or_percentage")]
     pub unrelated_unavailable: Option<IntOrString>,

@@ -20,6 +20,13 @@ pub(crate) async fn run(a: Render) -> anyhow::Result<u8> {
     if a.diff {
         let client = connect::connect(&a.cluster).await?;
         let listed = insight::for_rendering(&client).await?;
+        // An exit code for scripts must not rest on a guess.
+        if a.exit_code && !listed.forbidden.is_empty() {
+            bail!(
+                "you may not list {}, so the diff may be wrong: ask for the right, or leave out --exit-code",
+                listed.forbidden.join(" and ")
+            );
+        }
         output::not_allowed(&listed.forbidden);
         let (before, objects) = insight::in_force(listed.objects)?;
         let after = rendered(merged_over(objects, given), &templates, &a.pools)?;
