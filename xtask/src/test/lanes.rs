@@ -40,7 +40,7 @@ const LAST_LINES: usize = 200;
 const REASON_LINES: usize = 12;
 const REASON_LENGTH: usize = 1200;
 /// The folder of the jobs' output and of the times of the last run.
-const OUTPUT: &str = "target/test-output";
+pub(super) const OUTPUT: &str = "target/test-output";
 
 /// The results of the jobs.
 #[derive(Debug, Default)]

@@ -2,8 +2,8 @@
 //! `--unit` all that need a cluster; both list by name what they leave out.
 //!
 //! Flow: checks that need no build ([`checks`]) → the test programs are built ([`programs`]) → they are divided into jobs
-//! ([`jobs`], pure) → the jobs run side by side, and a failure is printed when it happens ([`lanes`]) → examples in the
-//! documentation → outdated output is deleted from `target` ([`prune`]) → the time is printed beside its limit ([`limits`]).
+//! ([`jobs`], pure) → the jobs run side by side, and a failure is printed when it happens ([`lanes`]); beside them the
+//! examples in the documentation, and the release build → outdated output is deleted from `target` ([`prune`]) → the time is printed beside its limit ([`limits`]).
 //!
 //! What it is not: a test framework. Each job is one run of a program that plain `cargo test` would run too.
 
@@ -89,23 +89,21 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
     let plan = jobs::plan(&programs, &left, scope, &a.only, &lanes::last_times(root))?;
     let with_image = scope == Scope::All && a.only.is_empty() && lab::is_root();
     let before = busy::Ticks::now();
-    let (done, release) = std::thread::scope(|threads| {
+    let (done, release, examples) = std::thread::scope(|threads| {
+        // Everything is built, and rustdoc has one processor's work for half a minute.
+        let examples = a.only.is_empty().then(|| threads.spawn(|| examples(root)));
         // The release build takes one processor for minutes. It runs while tests wait for machines that boot.
         let release =
             with_image.then(|| threads.spawn(|| crate::image::program::release_in_background(root)));
         let done = lanes::run(root, plan.jobs, plan.beside);
-        (done, release.map(std::thread::ScopedJoinHandle::join))
+        let [release, examples] =
+            [release, examples].map(|thread| thread.map(std::thread::ScopedJoinHandle::join));
+        (done, joined(release, "the release build"), joined(examples, "the examples"))
     });
     let done = done?;
     if let Some((now, before)) = busy::Ticks::now().zip(before) {
         println!("== the processors were busy for {} % of the time", now.busy_since(before));
     }
-    // Last, because they are few and rustdoc needs everything to be built.
-    let examples = if a.only.is_empty() {
-        step(root, "examples in the documentation", &["test", "--quiet", "--workspace", "--doc"])
-    } else {
-        Ok(())
-    };
 
     // Not before the tests: without the registry of crates, mdBook cannot be installed, and their results count all the same.
     let book = match scope == Scope::All && a.only.is_empty() {
@@ -116,12 +114,11 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         false => Ok(()),
     };
     let image = match release {
-        Some(Ok(Ok(()))) => {
+        Some(Ok(())) => {
             println!("== the image, from the release build");
             crate::image::check(root)
         }
-        Some(Ok(Err(error))) => Err(error),
-        Some(Err(_)) => Err(anyhow::anyhow!("the thread of the release build panicked")),
+        Some(Err(error)) => Err(error),
         None => Ok(()),
     };
 
@@ -140,7 +137,7 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
             done.failed.iter().map(|failure| failure.line.as_str()).collect::<Vec<_>>().join("\n    ")
         );
     }
-    examples?;
+    examples.unwrap_or(Ok(()))?;
     book.context("the book")?;
     image.context("the image")?;
     let skipped = match done.skipped.len() {
@@ -211,6 +208,36 @@ fn prepare_lab() -> anyhow::Result<()> {
         crate::demo::runtime()?.block_on(lab::ensure_test_packages(&lab::Reporter::stderr()))?;
     }
     crate::demo::prepare()
+}
+
+/// What a thread returned. `None`: there was none.
+fn joined(thread: Option<std::thread::Result<anyhow::Result<()>>>, what: &str) -> Option<anyhow::Result<()>> {
+    thread.map(|ended| ended.unwrap_or_else(|_| Err(anyhow::anyhow!("the thread of {what} panicked"))))
+}
+
+/// Runs the examples in the documentation, with their output in a file. A failure is printed when it happens.
+fn examples(root: &Path) -> anyhow::Result<()> {
+    let args = ["test", "--quiet", "--workspace", "--doc"];
+    let log = root.join(lanes::OUTPUT).join("examples.log");
+    let start = Instant::now();
+    let output = Command::new(env!("CARGO"))
+        .args(args)
+        .current_dir(root)
+        .output()
+        .with_context(|| format!("cannot run cargo {}", args.join(" ")))?;
+    let text = [output.stdout, output.stderr].concat();
+    std::fs::write(&log, &text).with_context(|| format!("cannot write {}", log.display()))?;
+    if !output.status.success() {
+        println!("FAILED  examples in the documentation\n{}", String::from_utf8_lossy(&text));
+        bail!(
+            "examples in the documentation: cargo {} ended with {}; {}",
+            args.join(" "),
+            output.status,
+            log.display()
+        );
+    }
+    println!("ok     {:6.1} s  examples in the documentation", start.elapsed().as_secs_f64());
+    Ok(())
 }
 
 /// Runs cargo, with its output on this terminal.
