@@ -198,7 +198,8 @@ mod tests {
                 Ok::<_, Infallible>(http::Response::new(http_body_util::StreamBody::new(frames)))
             }
         });
-        let waits = crate::Backoff { first: Duration::from_millis(100), last: Duration::from_millis(100) };
+        // Longer than a watch has to last: the next one does not begin before that.
+        let waits = crate::Backoff { first: LASTS * 4, last: LASTS * 4 };
         let events = watch_with_starts(&Client::new(serve, "ours"), Api::<Node>::all, |api| {
             watcher::watcher(api, watcher::Config::default()).backoff(waits.series())
         });
