@@ -26,5 +26,5 @@ pub use decode::decode;
 pub use missing_right::MissingRight;
 pub use process_counts::{ProcessCounts, Requests, counted};
 pub use proxy::{names_proxy, settle_proxy};
-pub use watch_starts::{WatchStarts, is_answer, watch_with_starts, with_watch_starts};
+pub use watch_starts::{WatchStarts, is_answer, is_answered, watch_with_starts, with_watch_starts};
 pub use watch_status::{watch_code, watch_status};

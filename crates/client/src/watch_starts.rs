@@ -100,6 +100,11 @@ where
     .boxed()
 }
 
+/// Whether a message of [`watch_with_starts`] shows that the API server answers.
+pub fn is_answered<K>(said: &Result<Option<watcher::Event<K>>, watcher::Error>) -> bool {
+    said.as_ref().is_ok_and(|event| event.as_ref().is_none_or(is_answer))
+}
+
 /// Whether an event shows that the API server answers. The first event of a list comes before it is asked for.
 pub fn is_answer<K>(event: &watcher::Event<K>) -> bool {
     !matches!(event, watcher::Event::Init)

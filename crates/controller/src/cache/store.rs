@@ -45,6 +45,8 @@ pub(crate) struct Store<T> {
     deleted: Mutex<VecDeque<String>>,
 }
 
+/// How long until a pass looks again whether a kind [is known](Store::is_known).
+pub(crate) const KNOWN_AGAIN: Duration = Duration::from_secs(5);
 /// How many deleted objects are remembered. An answer is late by seconds.
 const DELETED: usize = 64;
 
@@ -133,6 +135,15 @@ impl<T> Store<T> {
     /// Whether a first complete list was seen.
     pub(crate) fn is_synced(&self) -> bool {
         *self.synced.borrow()
+    }
+
+    /// Whether all objects of the kind are known: a first complete list was seen, and the watch works. No change of an object says
+    /// when that is so again, so a pass that waits for it looks again after [`KNOWN_AGAIN`].
+    pub(crate) fn is_known(&self) -> bool
+    where
+        T: Send + Sync,
+    {
+        self.is_synced() && self.trouble().is_none()
     }
 
     /// Why the watch that fills it fails; `None` if it works.

@@ -3,6 +3,7 @@
 //! What it is not: the pulling and pinning, which each node's agent does (`daemon`, `pinned_images/`), or the counts in the pool's status
 //! (the node pass).
 
+use crate::cache::store::KNOWN_AGAIN;
 use crate::cache::stores::Stores;
 use crate::change::{Changed, DirtyKeys, Known};
 use crate::flight::Answers as _;
@@ -20,10 +21,6 @@ use kube::api::{Patch, PatchParams};
 use rollout::pinned_images::{PinFacts, selected};
 use serde_json::json;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long until it is looked again whether the sets are known.
-const UNKNOWN: Duration = Duration::from_secs(5);
 
 /// The descriptor of this pass.
 pub(crate) const PASS: Descriptor = Descriptor {
@@ -87,10 +84,9 @@ pub(crate) fn facts(stores: &Stores) -> PinFacts {
 
 /// One pass over one pool.
 async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
-    let sets = &shared.stores.pinned_image_sets;
-    // Without a list of the sets, every pool would lose its own. No change of an object says that their watch works again.
-    if !sets.is_synced() || sets.trouble().is_some() {
-        return Outcome::After(UNKNOWN);
+    // Without a list of the sets, every pool would lose its own.
+    if !shared.stores.pinned_image_sets.is_known() {
+        return Outcome::After(KNOWN_AGAIN);
     }
     match carry_out(&shared, &name).await {
         Ok(()) => Outcome::Done,
@@ -213,7 +209,7 @@ mod tests {
             ("a selector that cannot be read", broken.clone(), none(), true, mine, vec![status]),
             ("the same without sets", broken, none(), true, &[], vec![]),
         ] {
-            let outcome = if known { Outcome::Done } else { Outcome::After(UNKNOWN) };
+            let outcome = if known { Outcome::Done } else { Outcome::After(KNOWN_AGAIN) };
             assert_eq!(written(pool, status_now, known, sets).await, (outcome, want), "{about}");
         }
     }
@@ -229,6 +225,6 @@ mod tests {
         shared.stores.pools.apply("worker".to_owned(), Item { version: 5, uid: String::new(), value });
         shared.stores.pinned_image_sets.replace(BTreeMap::new());
         shared.stores.pinned_image_sets.set_trouble(Some("refused".to_owned()));
-        assert_eq!(pass(shared, "worker".to_owned()).await, Outcome::After(UNKNOWN));
+        assert_eq!(pass(shared, "worker".to_owned()).await, Outcome::After(KNOWN_AGAIN));
     }
 }

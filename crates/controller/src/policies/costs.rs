@@ -9,7 +9,7 @@ use crate::shared::Shared;
 use api::names::annotation;
 use api::rendered::RenderedName;
 use api::v1::MachineConfig;
-use client::call;
+use client::{call, call_optional};
 use desired::{DisruptionPolicy, Wanted};
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject};
@@ -109,12 +109,9 @@ async fn cost(shared: &Shared, change: &ChangeAsked) -> Result<ChangeCost, Strin
     resource.plural = plural.to_owned();
     let api: Api<DynamicObject> = Api::all_with(shared.client.clone(), &resource);
     let what = || "machineconfiguration cluster".to_owned();
-    let object = match call(what, api.get(api::names::CLUSTER)).await {
-        Ok(object) => Some(json!(object)),
-        // The kind may not be installed.
-        Err(e) if e.is_not_found() => None,
-        Err(e) => return Err(e.chain()),
-    };
+    // The kind may not be installed.
+    let object = call_optional(what, api.get(api::names::CLUSTER)).await.map_err(|e| e.chain())?;
+    let object = object.map(|object| json!(object));
     let pool = RenderedName::parse(&change.to).and_then(|name| shared.stores.pools.get(name.pool));
     let notes = pool.as_ref().and_then(|p| p.metadata.annotations.as_ref());
     let setting = notes.and_then(|notes| notes.get(annotation::REBOOTS)).map(String::as_str);

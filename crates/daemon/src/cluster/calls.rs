@@ -192,17 +192,14 @@ impl Cluster {
         let what = format!("getting MachineConfiguration {CLUSTER}");
         // The API server may answer from its cache: that is as recent as a watch, and a thousand nodes may ask at
         // once.
-        match self.call(what, api.get_with(CLUSTER, &GetParams::any())).await {
-            Ok(object) => {
-                let mut value = object.data;
-                let annotations = object.metadata.annotations;
-                value["metadata"] =
-                    json!({ "generation": object.metadata.generation, "annotations": annotations });
-                Ok(Some(value))
-            }
-            Err(e) if e.is_not_found() => Ok(None),
-            Err(e) => Err(e),
-        }
+        let object = client::if_found(self.call(what, api.get_with(CLUSTER, &GetParams::any())).await)?;
+        Ok(object.map(|object| {
+            let mut value = object.data;
+            let annotations = object.metadata.annotations;
+            value["metadata"] =
+                json!({ "generation": object.metadata.generation, "annotations": annotations });
+            value
+        }))
     }
 
     /// The node's own MachineConfigNode. Unless `latest` is asked for, it comes from the API server's cache. A change

@@ -8,7 +8,7 @@ use api::k8s::{Node, Pod};
 use api::names::{label, part};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
 use api::v1alpha1::RolloutPolicy;
-use client::{is_answer, watch_with_starts};
+use client::{is_answered, watch_with_starts};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use kube::api::{ApiResource, DynamicObject};
@@ -93,7 +93,7 @@ fn message_of<K>(
     move |event| WatchMessage {
         watch: 0,
         kind,
-        answered: event.as_ref().is_ok_and(|event| event.as_ref().is_none_or(is_answer)),
+        answered: is_answered(&event),
         event: event.map(|event| event.map_or(WatchEvent::Accepted, &seen)),
     }
 }

@@ -11,7 +11,7 @@ use api::k8s::{ConfigMap, ResourceExt};
 use api::names::{NAMESPACE, annotation};
 use api::v1::{MachineConfig, MachineOSBuild, MachineOSBuildStatus, MachineOSConfig};
 use build::{Point, State, Step, names, objects, objects::LeftOver};
-use client::{CallError, call};
+use client::{CallError, call, if_found};
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 
@@ -88,10 +88,7 @@ async fn annotate(shared: &Shared, build: &str, key: &str, value: &str) -> Resul
 
 /// What is gone already counts as deleted.
 fn unless_gone<T>(result: Result<T, CallError>) -> Result<(), CallError> {
-    match result {
-        Err(e) if !e.is_not_found() => Err(e),
-        _ => Ok(()),
-    }
+    if_found(result).map(drop)
 }
 
 /// Creates the objects of a build, its Job last: a Job that exists has everything that it needs.

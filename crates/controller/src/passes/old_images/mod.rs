@@ -12,6 +12,7 @@ pub(super) mod list;
 mod remove;
 
 use crate::cache::settings::STREAMS;
+use crate::cache::store::KNOWN_AGAIN;
 use crate::cache::trimmed::Config;
 use crate::change::{Changed, DirtyKeys, Known as Caches};
 use crate::io::clock::now;
@@ -69,8 +70,6 @@ const NO_OTHER_RIGHTS: &[Right] = &[];
 
 /// How long until a deletion is tried again that may pass by itself.
 const PAUSE: Backoff = Backoff { first: Duration::from_secs(60), last: Duration::from_secs(3600) };
-/// How long until it is looked again whether all that may name images is known.
-const UNKNOWN: Duration = Duration::from_secs(5);
 /// Kinds that may name images and are read from the caches, once these are as new as the API server: whole objects are large.
 const CACHED: [&str; 3] = ["MachineConfig", "ControllerConfig", STREAMS.name];
 /// Objects in one page of a list.
@@ -132,8 +131,7 @@ impl Cleaner {
     async fn carry_out(&self) -> Result<Option<Duration>, CallError> {
         let shared = &self.shared;
         let stores = &shared.stores;
-        // No change of an object says that a watch works again.
-        let Some(named) = in_caches(shared) else { return Ok(Some(UNKNOWN)) };
+        let Some(named) = in_caches(shared) else { return Ok(Some(KNOWN_AGAIN)) };
         let list = list::read(shared).await?;
         let (configs, builds) = (stores.os_configs.all(), stores.os_builds.all());
         // An object that cannot be read may name anything.
@@ -325,14 +323,14 @@ impl Cleaner {
 /// and nothing goes.
 fn in_caches(shared: &Shared) -> Option<BTreeSet<String>> {
     let stores = &shared.stores;
-    let synced = [
-        stores.os_configs.is_synced(),
-        stores.os_builds.is_synced(),
+    let known = [
+        stores.os_configs.is_known(),
+        stores.os_builds.is_known(),
+        stores.configs.is_known(),
+        // Nodes are read from the API server itself, too.
         stores.nodes.is_synced(),
-        stores.configs.is_synced(),
     ];
-    let troubles = [stores.os_configs.trouble(), stores.os_builds.trouble(), stores.configs.trouble()];
-    if synced.contains(&false) || troubles.iter().any(Option::is_some) {
+    if known.contains(&false) {
         return None;
     }
     let mut named = BTreeSet::new();

@@ -8,7 +8,7 @@ use crate::shared::Shared;
 use api::k8s::{ObjectReference, Secret};
 use api::names::CLUSTER;
 use api::v1::ControllerConfig;
-use client::{CallError, call, chain};
+use client::{CallError, call, call_optional, chain};
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use render::{TemplateData, TemplateSet, TlsProfile};
@@ -56,11 +56,8 @@ pub(crate) async fn facts(shared: &Shared, config: &ControllerConfig) -> Result<
     let kind = GroupVersionKind::gvk("config.openshift.io", "v1", "APIServer");
     let api: Api<DynamicObject> = Api::all_with(shared.client.clone(), &ApiResource::from_gvk(&kind));
     // If the kind is not installed, the API server answers with a bare 404, which `get_opt` treats as an error.
-    let object = match call(|| "apiserver cluster".to_owned(), api.get(CLUSTER)).await {
-        Ok(object) => Some(object),
-        Err(e) if e.is_not_found() => None,
-        Err(e) => return Err(Failure::Call(e)),
-    };
+    let object =
+        call_optional(|| "apiserver cluster".to_owned(), api.get(CLUSTER)).await.map_err(Failure::Call)?;
     Ok(Facts { pull_secret, api_server: object.map(|o| o.data) })
 }
 

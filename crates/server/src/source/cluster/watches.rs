@@ -7,7 +7,7 @@ use super::layered::InternalRegistry;
 use api::boot_token;
 use api::names::{CONTROLLER_CONFIG, GROUP, NAMESPACE};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
-use client::{Backoff, call_within, is_answer, watch_with_starts};
+use client::{Backoff, call_within, is_answered, watch_with_starts};
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
@@ -110,7 +110,7 @@ impl Reader {
             watch_with_starts(&self.0, api, |api| watcher::watcher(api, which).backoff(WATCH.series()));
         let message = move |event: Result<Option<Event<K>>, watcher::Error>| WatchMessage {
             kind,
-            answered: event.as_ref().is_ok_and(|event| event.as_ref().is_none_or(is_answer)),
+            answered: is_answered(&event),
             change: event.map(|event| event.map_or(Change::Accepted, change)),
         };
         events.map(message).boxed()
