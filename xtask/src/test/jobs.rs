@@ -23,14 +23,15 @@ const CLUSTER: [(&str, &str); 9] = [
     ("xtask", "demo"),
 ];
 
-/// Those whose nodes are machines that boot: containers or virtual machines.
-const MACHINES: [(&str, &str); 2] = [("lab", "node"), ("lab", "vm")];
-
 /// Those with virtual machines. Without hardware virtualization (KVM) their processor is emulated, which is ten times slower.
 const EMULATED: [(&str, &str); 1] = [("lab", "vm")];
 
 /// Those that drive a browser, which has to be downloaded.
 const BROWSERS: [(&str, &str); 1] = [("lab", "browser")];
+
+/// Tests with clusters made by kubeadm, whose control planes are machines that boot, too: package, program, and the prefix of
+/// their names.
+const KUBEADM: (&str, &str, &str) = ("lab", "node", "kubeadm::");
 
 /// Cluster tests that share one control plane and hence one process: package, program, and the prefix of their names.
 const TOGETHER: [(&str, &str, &str); 3] =
@@ -47,6 +48,19 @@ const WAITING: [&str; 8] = [
     "a_rollout_survives_the_loss_of_the_api_server_of_the_controller_and_of_a_node",
     "a_controller_resumes_after_its_network_dropped_all_packets",
     "objects_outlive_the_version_in_which_they_are_stored",
+];
+
+/// The tests that take longest, in seconds on two cores without KVM. They count until a run has measured this computer: the first
+/// run on it, such as CI's, would otherwise end with a wait for them.
+const LONGEST: [(&str, f64); 8] = [
+    ("an_image_that_is_built_in_the_cluster_is_booted", 770.0),
+    ("a_change_rolls_through_three_control_planes_and_three_workers_under_load", 580.0),
+    ("an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut", 500.0),
+    ("the_guide_installs_from_an_image_and_rolls_through_worker_and_master", 300.0),
+    ("an_image_is_refused_without_room_and_a_pull_and_a_staging_that_are_cut_change_nothing", 230.0),
+    ("an_image_whose_kubelet_cannot_start_goes_back_by_itself_without_an_api_server", 215.0),
+    ("grub_boots_with_the_arguments_of_machine_configs_after_those_of_the_host", 190.0),
+    ("systemd_boot_boots_with_the_arguments_of_machine_configs_after_those_of_the_host", 120.0),
 ];
 
 /// One run of a test program.
@@ -84,11 +98,16 @@ fn is_one_of(target: &Target, list: &[(&str, &str)]) -> bool {
     target.kind == Kind::Test && list.contains(&(target.package.as_str(), target.name.as_str()))
 }
 
+fn is_kubeadm(target: &Target, test: &str) -> bool {
+    let (package, name, prefix) = KUBEADM;
+    is_one_of(target, &[(package, name)]) && test.starts_with(prefix)
+}
+
 /// Whether anything of a program runs. If not, it is not built.
 pub(super) fn runs(target: &Target, scope: Scope) -> bool {
     match scope {
         Scope::Unit => !is_one_of(target, &CLUSTER),
-        Scope::Quick => !is_one_of(target, &MACHINES) && !is_one_of(target, &BROWSERS),
+        Scope::Quick => !is_one_of(target, &EMULATED) && !is_one_of(target, &BROWSERS),
         Scope::All => true,
     }
 }
@@ -120,6 +139,7 @@ pub(super) fn plan(
 ) -> anyhow::Result<Plan> {
     let (mut quick, mut clusters, mut plan) = (vec![], vec![], Plan::default());
     let mut waiting: BTreeSet<&str> = WAITING.into();
+    let mut longest: BTreeSet<&str> = LONGEST.iter().map(|(name, _)| *name).collect();
     for program in programs.iter().filter(|p| !p.tests.is_empty()) {
         let target = &program.target;
         let job = |title: String, args: Vec<String>| Job {
@@ -155,15 +175,16 @@ pub(super) fn plan(
         for name in program.tests.iter().filter(|name| group.is_none_or(|prefix| !name.starts_with(prefix))) {
             let title = format!("{} {name}", target.title());
             let job = job(title.clone(), vec!["--exact".to_owned(), name.clone(), "--nocapture".to_owned()]);
+            longest.remove(function(name));
             if !fits(&title, only) {
                 continue;
             }
-            if !waiting.remove(function(name)) {
-                clusters.push(job);
-            } else if scope == Scope::All {
+            if scope == Scope::Quick && is_kubeadm(target, name) {
+                plan.left_out.push(title);
+            } else if waiting.remove(function(name)) {
                 plan.beside.push_back(job);
             } else {
-                plan.left_out.push(title);
+                clusters.push(job);
             }
         }
     }
@@ -171,17 +192,21 @@ pub(super) fn plan(
         let names = target.tests_in_source()?;
         for name in &names {
             waiting.remove(name.as_str());
+            longest.remove(name.as_str());
         }
         plan.left_out.extend(names.into_iter().map(|name| format!("{} {name}", target.title())));
     }
     if !only.is_empty() {
         plan.left_out.clear();
         waiting.clear();
+        longest.clear();
     }
-    ensure!(
-        waiting.is_empty(),
-        "the list WAITING in xtask/src/test/jobs.rs names tests that do not exist: {waiting:?}; were they renamed?"
-    );
+    for (list, missing) in [("WAITING", waiting), ("LONGEST", longest)] {
+        ensure!(
+            missing.is_empty(),
+            "the list {list} in xtask/src/test/jobs.rs names tests that do not exist: {missing:?}; were they renamed?"
+        );
+    }
     for list in [&mut quick, &mut clusters] {
         list.sort_by(|a, b| seconds(last, b).total_cmp(&seconds(last, a)));
     }
@@ -190,9 +215,12 @@ pub(super) fn plan(
     Ok(plan)
 }
 
-/// The last duration of a job. A new job counts as a long one.
+/// The last duration of a job. Without one, that of [`LONGEST`] counts; a job that is new on this computer counts as a long one.
 fn seconds(last: &BTreeMap<String, f64>, job: &Job) -> f64 {
-    last.get(&job.title).copied().unwrap_or(f64::MAX)
+    let title = job.title.rsplit([' ', ':']).next().unwrap_or_default();
+    let usual = || LONGEST.iter().find(|(name, _)| *name == title).map(|(_, seconds)| *seconds);
+    let unknown = if last.is_empty() { 0.0 } else { f64::MAX };
+    last.get(&job.title).copied().or_else(usual).unwrap_or(unknown)
 }
 
 #[cfg(test)]
@@ -217,6 +245,8 @@ mod tests {
     fn programs() -> Vec<Program> {
         let waiting: Vec<String> = WAITING.iter().map(|name| format!("m::{name}")).collect();
         let faults: Vec<&str> = waiting.iter().map(String::as_str).chain(["m::short"]).collect();
+        let longest: Vec<String> = LONGEST.iter().rev().map(|(name, _)| format!("v::{name}")).collect();
+        let longest: Vec<&str> = longest.iter().map(String::as_str).collect();
         vec![
             program("lab", "faults", &faults),
             program("lab", "cluster", &["agents::a", "agents::b", "render::r"]),
@@ -224,6 +254,7 @@ mod tests {
             program("host", "host", &["one"]),
             program("host", "drift", &["two"]),
             program("api", "empty", &[]),
+            program("lab", "vm", &longest),
         ]
     }
 
@@ -247,23 +278,48 @@ mod tests {
             "lab faults m::short",
             "lab cluster render::r",
         ];
-        assert_eq!(titles(&plan.jobs), jobs);
+        let is_long = |job: &&Job| job.title.starts_with("lab vm v::");
+        let others: VecDeque<Job> = plan.jobs.iter().filter(|job| !is_long(job)).cloned().collect();
+        assert_eq!(titles(&others), jobs);
         assert_eq!((plan.beside.len(), plan.left_out.len()), (WAITING.len(), 0));
-        assert_eq!(plan.jobs[3].args, ["agents::", "--show-output"]);
-        assert_eq!(plan.jobs[5].args, ["--exact", "render::r", "--nocapture"]);
+        assert_eq!(others[3].args, ["agents::", "--show-output"]);
+        assert_eq!(others[5].args, ["--exact", "render::r", "--nocapture"]);
+    }
+
+    #[test]
+    fn the_longest_begin_first_also_where_nothing_was_measured() {
+        let first = |last: &[(&str, f64)]| {
+            let last = last.iter().map(|(title, seconds)| ((*title).to_owned(), *seconds)).collect();
+            let plan = plan(&programs(), &[], Scope::All, &[], &last).unwrap();
+            plan.jobs.iter().skip(2).map(|job| job.title.clone()).collect::<Vec<_>>()
+        };
+        let longest = LONGEST.map(|(name, _)| format!("lab vm v::{name}"));
+        assert_eq!(first(&[])[..LONGEST.len()], longest, "as listed");
+        let measured = [("controller cluster", 90.0), (&*longest[7], 900.0)];
+        let jobs = first(&measured);
+        let at = |title: &str| jobs.iter().position(|job| job == title);
+        assert!(at("lab cluster agents") < at(&longest[7]), "new on this computer: {jobs:?}");
+        assert!(at(&longest[7]) < at(&longest[0]), "what was measured counts: {jobs:?}");
+        assert!(at(&longest[6]) < at("controller cluster"), "{jobs:?}");
     }
 
     #[test]
     fn what_is_left_out_is_named() {
-        let quick = plan(&programs(), &[], Scope::Quick, &[], &BTreeMap::new()).unwrap();
-        assert!(quick.beside.is_empty());
-        assert_eq!(quick.left_out.len(), WAITING.len());
-        assert!(quick.left_out.contains(&format!("lab faults m::{}", WAITING[0])), "{:?}", quick.left_out);
+        let mut programs = programs();
+        programs.push(program("lab", "node", &["kubeadm::three::k", "reboots::r"]));
+        let planned = |scope| plan(&programs, &[], scope, &[], &BTreeMap::new()).unwrap();
+        let (quick, all) = (planned(Scope::Quick), planned(Scope::All));
+        assert_eq!(quick.left_out, ["lab node kubeadm::three::k"]);
+        assert!(titles(&quick.jobs).contains(&"lab node reboots::r"), "{quick:?}");
+        assert_eq!(quick.beside.len(), WAITING.len());
+        assert_eq!((all.jobs.len(), all.left_out.len()), (quick.jobs.len() + 1, 0));
 
-        for machines in ["node", "vm"] {
-            let node = target("lab", machines, Kind::Test);
-            assert!(runs(&node, Scope::All) && !runs(&node, Scope::Quick) && !runs(&node, Scope::Unit));
+        for slow in ["browser", "vm"] {
+            let slow = target("lab", slow, Kind::Test);
+            assert!(runs(&slow, Scope::All) && !runs(&slow, Scope::Quick) && !runs(&slow, Scope::Unit));
         }
+        let node = target("lab", "node", Kind::Test);
+        assert!(runs(&node, Scope::Quick) && !runs(&node, Scope::Unit));
         assert!(runs(&target("lab", "lab", Kind::Library), Scope::Unit));
         assert!(!runs(&target("controller", "cluster", Kind::Test), Scope::Unit));
     }
@@ -283,10 +339,14 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_test_that_is_renamed_is_missed() {
+    fn a_listed_test_that_is_renamed_is_missed() {
         let mut programs = programs();
         programs[0].tests.remove(0);
         let error = plan(&programs, &[], Scope::All, &[], &BTreeMap::new()).unwrap_err();
         assert!(error.to_string().contains(WAITING[0]), "{error}");
+        programs.retain(|program| program.target.name != "vm" && program.target.name != "faults");
+        programs.push(program("lab", "faults", &WAITING));
+        let error = plan(&programs, &[], Scope::All, &[], &BTreeMap::new()).unwrap_err();
+        assert!(error.to_string().contains("LONGEST") && error.to_string().contains(LONGEST[0].0), "{error}");
     }
 }

@@ -20,7 +20,7 @@ const MOST_LANES: usize = 8;
 /// Additional lanes for tests that spend most of their time waiting.
 const LANES_BESIDE: usize = 2;
 /// Additional lanes for each processor, for jobs that start only while the processors have time.
-const SPARE_LANES_A_PROCESSOR: usize = 1;
+const SPARE_LANES_A_PROCESSOR: usize = 2;
 /// A spare lane takes a job if the processors were busy for less than this percentage of [`SAMPLE`].
 const BUSY_ENOUGH: u64 = 75;
 /// How long the processors are watched before a spare lane takes a job. Longer than the start of a cluster's programs takes, so that

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: runs every test. `--quick` leaves out tests that boot machines, drive a browser or wait for minutes,
 //! `--unit` all that need a cluster; both list by name what they leave out.
 //!
-//! Flow: checks that need no build ([`checks`]) → the test programs are built ([`programs`]) → they are divided into jobs
+//! Flow: is there room on the disks ([`room`])? → checks that need no build ([`checks`]) → the test programs are built ([`programs`]) → they are divided into jobs
 //! ([`jobs`], pure) → the jobs run side by side, and a failure is printed when it happens ([`lanes`]); beside them the
 //! examples in the documentation, and the release build → outdated output is deleted from `target` ([`prune`]) → the time is printed beside its limit ([`limits`]).
 //!
@@ -14,6 +14,7 @@ mod lanes;
 mod limits;
 mod programs;
 mod prune;
+mod room;
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -58,6 +59,7 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         _ => Scope::All,
     };
     if a.only.is_empty() {
+        room::check(root, scope)?;
         checks::run(root)?;
     }
     prepare(root, scope, a.only.is_empty())?;

@@ -41,7 +41,6 @@ pub(super) struct Size {
 impl Size {
     /// In words, beside the limit.
     pub(super) fn text(self) -> String {
-        let gigabytes = |bytes: u64| format!("{}.{} GB", bytes / 1_000_000_000, bytes / 100_000_000 % 10);
         let had = match self.deleted {
             0 => format!("target/ has {}", gigabytes(self.before)),
             some => format!(
@@ -114,8 +113,13 @@ fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     list.map(|entry| Ok(entry?.path())).collect()
 }
 
-/// The disk space that a folder takes. A file with several hard links counts once.
-fn size(folder: &Path) -> anyhow::Result<u64> {
+/// A number of bytes, in words.
+pub(super) fn gigabytes(bytes: u64) -> String {
+    format!("{}.{} GB", bytes / 1_000_000_000, bytes / 100_000_000 % 10)
+}
+
+/// The disk space that a folder takes; none if it does not exist. A file with several hard links counts once.
+pub(super) fn size(folder: &Path) -> anyhow::Result<u64> {
     let (mut files, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
         for path in entries(&folder)? {

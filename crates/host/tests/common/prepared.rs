@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
+use crate::common::copy::copy_tree;
 use crate::common::{BySpec as _, plan};
 use api::v1alpha1::Reboots;
 use host::fault::NoFaults;
@@ -137,22 +137,14 @@ impl Deployments {
         if let Some(own) = self.etc.remove(&now) {
             std::fs::remove_dir_all(&etc).unwrap();
             std::fs::create_dir(&etc).unwrap();
-            let done = Command::new("cp")
-                .arg("-a")
-                .arg(format!("{}/.", own.path().display()))
-                .arg(&etc)
-                .status()
-                .unwrap();
-            assert!(done.success());
+            copy_tree(own.path(), &etc);
         }
     }
 }
 
 pub fn copy(from: &Path) -> tempfile::TempDir {
     let to = mk_temp();
-    let done =
-        Command::new("cp").arg("-a").arg(format!("{}/.", from.display())).arg(to.path()).status().unwrap();
-    assert!(done.success());
+    copy_tree(from, to.path());
     to
 }
 

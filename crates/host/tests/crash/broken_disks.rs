@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::common::copy::copy_tree;
 use crate::common::is_root;
-use crate::outcome::{
-    copy_to, differs, env_number, in_files, is_new_state, mk_synced, next, run, sample_start, tree,
-};
+use crate::outcome::{differs, env_number, in_files, is_new_state, mk_synced, next, run, sample_start, tree};
 use crate::pairs::pairs;
 use crate::prepared::{Prepared, mk_os, prepare};
 use host::fault::{Fault, Faults, NoFaults, Point};
@@ -38,7 +37,7 @@ impl Disk {
         if !disk.mount() {
             return disk.impossible("a file system in a file cannot be mounted");
         }
-        copy_to(base, &disk.at());
+        copy_tree(base, &disk.at());
         assert!(run("sync", &["-f", &disk.at().display().to_string()]));
         Some(disk)
     }

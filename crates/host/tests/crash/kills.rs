@@ -7,11 +7,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::common::copy::copy_tree;
 use crate::common::is_root;
 use crate::common::{BySpec as _, plan};
-use crate::outcome::{
-    copy_to, differs, env_number, in_files, is_new_state, mk_synced, next, sample_start, tree,
-};
+use crate::outcome::{differs, env_number, in_files, is_new_state, mk_synced, next, sample_start, tree};
 use crate::prepared::{Prepared, names, policy, prepare};
 use host::FakeOs;
 use host::fault::NoFaults;
@@ -72,7 +71,7 @@ fn run_and_kill(at: &Path, pair: usize, recovers: bool, after: Option<Duration>)
 
 fn disk_copy(from: &Path) -> tempfile::TempDir {
     let to = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    copy_to(from, to.path());
+    copy_tree(from, to.path());
     to
 }
 

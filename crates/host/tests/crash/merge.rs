@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::copy::copy_one;
 use crate::common::{BySpec as _, is_root, mk_host, mk_host_tree, plan, tree};
 use crate::pairs::{file, spec, unit};
 use crate::points::{Injection, What};
@@ -43,8 +44,7 @@ fn put(from: &Path, to: &Path, path: &str) {
     } else {
         let _ = fs::remove_file(&to);
         fs::create_dir_all(to.parent().unwrap()).unwrap();
-        let done = std::process::Command::new("cp").arg("-a").args([&from, &to]).status().unwrap();
-        assert!(done.success());
+        copy_one(&from, &to);
     }
 }
 

@@ -82,10 +82,6 @@ pub(crate) fn is_new_state(p: &Prepared, at: &Path, os: &FakeOs, about: &str) ->
     is_new
 }
 
-pub(crate) fn copy_to(from: &Path, to: &Path) {
-    assert!(run("cp", &["-a", &format!("{}/.", from.display()), &to.display().to_string()]));
-}
-
 pub(crate) fn run(program: &str, args: &[&str]) -> bool {
     Command::new(program)
         .args(args)

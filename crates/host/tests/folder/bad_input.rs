@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use crate::common::copy::copy_tree;
 use crate::common::{BySpec as _, plan};
 use crate::common::{is_root, mk_host_tree, tree};
 use crate::planning::{SKIP, file, files, interrupted, mk, planned};
@@ -171,15 +172,7 @@ fn a_backup_that_cannot_be_removed_does_not_block_later_changes() {
         return;
     }
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    assert!(
-        Command::new("cp")
-            .arg("-a")
-            .arg(mk_host_tree().path().join("."))
-            .arg(dir.path())
-            .status()
-            .unwrap()
-            .success()
-    );
+    copy_tree(mk_host_tree().path(), dir.path());
     let ssh = dir.path().join("home/core/.ssh");
     fs::create_dir(&ssh).unwrap();
     fs::write(ssh.join("fixed"), "root's").unwrap();
