@@ -96,7 +96,18 @@ impl CallError {
     /// Only a change of the object, of permissions or of an admission policy ends that. A webhook may deny with any
     /// code.
     pub fn is_refused(&self) -> bool {
-        self.by_admission() || self.code().is_some_and(Self::is_refusal)
+        !self.is_policy_not_ready() && (self.by_admission() || self.code().is_some_and(Self::is_refusal))
+    }
+
+    /// Whether the API server cannot apply an admission policy yet, and refuses everything that the policy is for. One that has
+    /// just started does so until it has found the kind of the policy's parameters. The code is that of an invalid object (422),
+    /// and the answer has no field for it, only a sentence of Kubernetes' `apiserver`: `… is forbidden: ValidatingAdmissionPolicy
+    /// 'P' denied request: failed to configure policy: …`.
+    pub fn is_policy_not_ready(&self) -> bool {
+        self.status().is_some_and(|status| {
+            let policy = status.message.split_once("AdmissionPolicy '");
+            policy.is_some_and(|(_, rest)| rest.contains("' denied request: failed to configure policy: "))
+        })
     }
 
     /// Whether an admission webhook or an admission policy denied the request. The answer has no field for that, only the
@@ -122,7 +133,8 @@ impl CallError {
     /// timeout (408) or an overloaded server (429). Wider than [`Self::is_refused`]: a missing object and invalid
     /// credentials count too.
     pub fn is_client_error(&self) -> bool {
-        self.code().is_some_and(|code| (400..500).contains(&code) && ![408, 409, 429].contains(&code))
+        !self.is_policy_not_ready()
+            && self.code().is_some_and(|code| (400..500).contains(&code) && ![408, 409, 429].contains(&code))
     }
 
     /// Whether it is unknown if the request took effect: no answer, a broken connection, or a server that gave up
@@ -133,7 +145,7 @@ impl CallError {
 
     /// Whether the API server serves nobody at the moment: it is unreachable, starting, overloaded, or has an internal error.
     pub fn is_outage(&self) -> bool {
-        self.is_unanswered() || self.is_too_many_requests()
+        self.is_unanswered() || self.is_too_many_requests() || self.is_policy_not_ready()
     }
 
     /// 5xx: the server answered with an error of its own. For example, an admission webhook is down or the database is
@@ -223,6 +235,7 @@ mod tests {
             ("client", error.is_client_error()),
             ("unanswered", error.is_unanswered()),
             ("server", error.is_server_fault()),
+            ("outage", error.is_outage()),
         ];
         all.into_iter().filter(|(_, is)| *is).map(|(name, _)| name).collect()
     }
@@ -231,6 +244,8 @@ mod tests {
     fn each_error_of_the_api_server_has_its_class() {
         let hook = "admission webhook \"policy.example.com\" denied the request: not today";
         let policy = "nodes \"n\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not today";
+        let not_ready = "pools \"p\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: \
+                         failed to find resource referenced by paramKind: 'example.com/v1, Kind=Settings'";
         for (said, by) in
             [(hook, true), (policy, true), ("nodes \"n\" is forbidden: ValidatingAdmissionPolicy", false)]
         {
@@ -249,15 +264,16 @@ mod tests {
             (413, "large", &["refused", "client"]),
             (415, "form", &["refused", "client"]),
             (422, "invalid", &["invalid", "refused", "client"]),
-            (429, "later", &["too many"]),
-            (500, "fault", &["unanswered", "server"]),
-            (503, "down", &["unanswered", "server"]),
+            (429, "later", &["too many", "outage"]),
+            (500, "fault", &["unanswered", "server", "outage"]),
+            (503, "down", &["unanswered", "server", "outage"]),
             // A webhook chooses the code itself.
             (404, hook, &["not found", "refused", "client"]),
             (409, hook, &["conflict", "refused"]),
-            (500, hook, &["refused", "unanswered", "server"]),
+            (500, hook, &["refused", "unanswered", "server", "outage"]),
             (403, policy, &["forbidden", "refused", "client"]),
             (401, policy, &["refused", "client"]),
+            (422, not_ready, &["invalid", "outage"]),
             // A message that only quotes a webhook's denial is not one.
             (409, "as the admission webhook said, denied the request", &["conflict"]),
         ] {
@@ -267,7 +283,7 @@ mod tests {
         let broken = kube::Error::Service("connection refused".into());
         let broken = CallError::Api { what: "get Node n".to_owned(), source: Box::new(broken) };
         for error in [timeout, broken] {
-            assert_eq!(classes(&error), ["unanswered"], "{error:?}");
+            assert_eq!(classes(&error), ["unanswered", "outage"], "{error:?}");
             assert!(error.status().is_none());
         }
     }

@@ -68,16 +68,10 @@ pub async fn carry_out(
 async fn leave(client: &Client, asked: &[String]) -> Result<Vec<String>, UninstallError> {
     // The controller ends what is under way on nodes. It would begin with others, too, and they could be in the middle of an update
     // when their agents go.
-    let end = Instant::now() + GOING;
-    loop {
-        match pause(client, &mut drop).await {
-            Err(UninstallError::Call(error)) if error.is_outage() && Instant::now() < end => {
-                tokio::time::sleep(LOOK).await;
-            }
-            // A pool that cannot be paused is no reason to keep everything: an update may begin there, and is waited for.
-            Ok(()) | Err(UninstallError::Call(_)) => break,
-            Err(error) => return Err(error),
-        }
+    match pause(client, GOING, &mut drop).await {
+        // A pool that cannot be paused is no reason to keep everything: an update may begin there, and is waited for.
+        Ok(()) | Err(UninstallError::Call(_)) => {}
+        Err(error) => return Err(error),
     }
     let api: Api<Node> = Api::all(client.clone());
     // An answer to an earlier request is none to this one.

@@ -90,15 +90,26 @@ impl Site {
     }
 
     async fn run(&self, program: impl AsRef<Path>, args: &[&str], limit: Duration) -> Said {
+        let ended = self.ended(program, args, limit).await;
+        ended.unwrap_or_else(|said| panic!("{args:?} does not end in {limit:?}; until now: {said:?}"))
+    }
+
+    /// Runs a program. An error: it did not end in time, with what it said until then.
+    async fn ended(&self, program: impl AsRef<Path>, args: &[&str], limit: Duration) -> Result<Said, Said> {
         let mut command = tokio::process::Command::new(program.as_ref());
         command.args(args).env("KUBECONFIG", self.cluster.kubeconfig()).current_dir(repository());
+        let [out, err] = [(); 2].map(|()| tempfile::NamedTempFile::new().unwrap());
+        command.stdout(out.reopen().unwrap()).stderr(err.reopen().unwrap());
         command.kill_on_drop(true).stdin(std::process::Stdio::null());
-        let output = tokio::time::timeout(limit, command.output()).await;
-        let output = output.unwrap_or_else(|_| panic!("{args:?} does not end in {limit:?}")).unwrap();
-        Said {
-            code: output.status.code().unwrap_or(-1),
-            out: String::from_utf8_lossy(&output.stdout).into_owned(),
-            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        let mut child = command.spawn().unwrap();
+        let ended = tokio::time::timeout(limit, child.wait()).await;
+        let said = |file: &tempfile::NamedTempFile| {
+            String::from_utf8_lossy(&std::fs::read(file.path()).unwrap()).into_owned()
+        };
+        let (out, err) = (said(&out), said(&err));
+        match ended {
+            Ok(status) => Ok(Said { code: status.unwrap().code().unwrap_or(-1), out, err }),
+            Err(_) => Err(Said { code: -1, out, err }),
         }
     }
 
@@ -108,12 +119,13 @@ impl Site {
     }
 
     async fn mco_within(&self, args: &[&str], limit: Duration) -> String {
-        let said = self.run(lab::built_mco().unwrap(), args, limit).await;
-        if said.code != 0 {
-            eprintln!("{}", self.state().await);
-            panic!("mco {args:?}: {said:?}");
+        match self.ended(lab::built_mco().unwrap(), args, limit).await {
+            Ok(said) if said.code == 0 => said.out,
+            ended => {
+                eprintln!("{}", self.state().await);
+                panic!("mco {args:?} (an error: it does not end in {limit:?}): {ended:?}");
+            }
         }
-        said.out
     }
 
     pub(crate) async fn kubectl(&self, args: &[&str]) -> String {
@@ -257,11 +269,12 @@ impl Site {
     /// Everything that helps to see why a test waits.
     pub(crate) async fn state(&self) -> String {
         let mut out = objects::state(&self.client).await;
-        let commands: [&[&str]; 4] = [
+        let commands: [&[&str]; 5] = [
             &["get", "nodes", "-o", "wide"],
             &["get", "pods", "-A", "-o", "wide"],
             &["get", "events", "-A", "--sort-by=.lastTimestamp"],
             &["-n", NAMESPACE, "logs", "deployment/machine-config-controller", "--tail=40"],
+            &["-n", NAMESPACE, "logs", "-l", "k8s-app=machine-config-daemon", "--prefix", "--tail=60"],
         ];
         for args in commands {
             let said = self.run(self.cluster.kubectl(), args, COMMAND_LIMIT).await;

@@ -129,7 +129,7 @@ pub async fn restore_hosts(
     force: bool,
     mut progress: impl FnMut(Progress),
 ) -> Result<BTreeMap<String, String>, UninstallError> {
-    pause(client, &mut progress).await?;
+    pause(client, limit, &mut progress).await?;
     let mut watch = Watch::default();
     let mut silent: Option<Instant> = None;
     loop {
@@ -198,22 +198,114 @@ async fn send(client: &Client, node: &NodeView, etcd: &[EtcdMember]) -> Result<b
     }
 }
 
-/// Pauses the pools.
+/// Pauses the pools. While the API server serves nobody it is asked again, for `limit`: the only control-plane node may just have
+/// rebooted.
 pub(crate) async fn pause(
     client: &Client,
+    limit: Duration,
     progress: &mut impl FnMut(Progress),
 ) -> Result<(), UninstallError> {
+    let start = Instant::now();
+    let mut told = false;
+    let mut paused = vec![];
+    while let Err(error) = pause_once(client, &mut paused).await {
+        if !error.is_outage() || start.elapsed() > limit {
+            return Err(error.into());
+        }
+        if !told {
+            progress(Progress::Unanswered(client::chain(&error)));
+            told = true;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    if !paused.is_empty() {
+        progress(Progress::Paused(paused));
+    }
+    Ok(())
+}
+
+/// Pauses the pools that are not, and adds their names to `paused`.
+async fn pause_once(client: &Client, paused: &mut Vec<String>) -> Result<(), CallError> {
     let pools = cluster::pools(client).await?;
     let api: Api<MachineConfigPool> = Api::all(client.clone());
-    let mut paused = vec![];
     for name in pools.iter().filter(|p| !p.spec.paused).map(|p| p.name_any()) {
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let patch = Patch::Merge(json!({"spec": {"paused": true}}));
         call(|| format!("pause MachineConfigPool {name}"), api.patch(&name, &params, &patch)).await?;
         paused.push(name);
     }
-    if !paused.is_empty() {
-        progress(Progress::Paused(paused));
-    }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    fn refusal(code: u16, message: &str) -> (u16, serde_json::Value) {
+        let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": "Invalid", "message": message});
+        (code, status)
+    }
+
+    /// An API server with two pools that answers the first patches with these refusals. Also returns what was asked.
+    fn server(mut refusals: Vec<(u16, serde_json::Value)>) -> (Client, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::new(Mutex::new(vec![]));
+        let seen = asked.clone();
+        let pool = |name: &str, paused: bool| {
+            json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+                "metadata": {"name": name}, "spec": {"paused": paused}})
+        };
+        let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let path = format!("{} {}", request.method(), request.uri().path());
+            let is_patch = request.method() == http::Method::PATCH;
+            let master = seen.lock().unwrap().iter().any(|path: &String| path.ends_with("done"));
+            let (code, answer) = match is_patch {
+                false => {
+                    (200, json!({"metadata": {}, "items": [pool("master", master), pool("worker", false)]}))
+                }
+                true if !refusals.is_empty() => refusals.remove(0),
+                true => (200, pool("any", true)),
+            };
+            let done = if is_patch && code == 200 { " done" } else { "" };
+            seen.lock().unwrap().push(format!("{path}{done}"));
+            let body = kube::client::Body::from(answer.to_string().into_bytes());
+            async move { Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap()) }
+        });
+        (Client::new(serve, "default"), asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pools_are_paused_once_the_api_server_has_started() {
+        let starts = "pools \"master\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: \
+                      failed to find resource referenced by paramKind";
+        let (client, asked) = server(vec![refusal(422, starts), refusal(503, "starts")]);
+        let mut told = vec![];
+        pause(&client, Duration::from_secs(60), &mut |step: Progress| told.push(step.to_string()))
+            .await
+            .unwrap();
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(
+            told[0].starts_with("waits for the API server: pause MachineConfigPool master: "),
+            "{told:?}"
+        );
+        assert_eq!(told[1], "paused: master, worker");
+        let patches = asked.lock().unwrap().iter().filter(|path| path.starts_with("PATCH")).count();
+        assert_eq!(patches, 4, "no pool is paused twice: {asked:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pool_that_may_not_be_paused_ends_the_removal_at_once() {
+        let policy = "is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
+        for (said, tries) in [(policy, 1), ("is not valid", 1)] {
+            let (client, asked) = server(vec![refusal(422, said); 5]);
+            let error = pause(&client, Duration::from_secs(60), &mut drop).await.unwrap_err();
+            assert!(client::chain(&error).contains(said), "{error:?}");
+            let patches = asked.lock().unwrap().iter().filter(|path| path.starts_with("PATCH")).count();
+            assert_eq!(patches, tries, "{said}: {asked:?}");
+        }
+        // One that never has time is waited for as long as a node may take.
+        let (client, _) = server(vec![refusal(503, "starts"); 200]);
+        let error = pause(&client, Duration::from_secs(60), &mut drop).await.unwrap_err();
+        assert!(client::chain(&error).contains("starts"), "{error:?}");
+    }
 }
