@@ -65,7 +65,7 @@ pub(crate) struct Start {
 
 /// Kernel arguments that save time on an emulated processor: no mitigations for faults of real processors, no self-tests of
 /// ciphers.
-pub(crate) const QUICK_ARGUMENTS: &str = "mitigations=off no_timer_check cryptomgr.notests";
+pub(crate) const QUICK_ARGUMENTS: &str = "mitigations=off no_timer_check tsc=reliable cryptomgr.notests";
 /// The file in the machine's folder with its UEFI variables.
 pub(crate) const VARIABLES: &str = "uefi-variables.fd";
 /// The UEFI variables of a new machine, in the programs' root.

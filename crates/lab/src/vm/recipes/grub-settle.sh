@@ -1,7 +1,7 @@
 # Runs in the machine at its first boot, from a kernel that qemu has loaded: from now on GRUB boots it.
 set -eu
 # Without an initramfs that does something, the kernel knows the root by its device only.
-sed -i 's/^GRUB_CMDLINE_LINUX=.*/GRUB_CMDLINE_LINUX="console=ttyS0 mitigations=off no_timer_check cryptomgr.notests"/' \
+sed -i 's/^GRUB_CMDLINE_LINUX=.*/GRUB_CMDLINE_LINUX="console=ttyS0 mitigations=off no_timer_check tsc=reliable cryptomgr.notests"/' \
     /etc/default/grub.d/00-lab.cfg
 echo GRUB_DISABLE_LINUX_UUID=true >>/etc/default/grub.d/00-lab.cfg
 # Other systems, Xen and firmware: a second each on an emulated processor, whenever the configuration is made.

@@ -9,7 +9,7 @@ ostree config --repo="$2/ostree/repo" set sysroot.bootloader none
 ostree config --repo="$2/ostree/repo" set sysroot.readonly true
 "$3" container image deploy --sysroot "$2" --stateroot debian --imgref "ostree-unverified-image:oci:$1/oci:a" \
     --target-imgref ostree-unverified-registry:10.0.2.2/lab/os:a --karg=root=LABEL=root --karg=rw --karg=console=ttyS0 \
-    --karg=no_timer_check --karg=mitigations=off --karg=cryptomgr.notests --karg=systemd.status_unit_format=name \
+    --karg=no_timer_check --karg=tsc=reliable --karg=mitigations=off --karg=cryptomgr.notests --karg=systemd.status_unit_format=name \
     >/dev/null
 mkdir -p "$2/boot/grub"
 cat >"$2/boot/grub/grub.cfg" <<'END'
