@@ -1,9 +1,10 @@
-//! `cargo xtask test`: runs every test. `--quick` leaves out tests that boot machines, drive a browser or wait for minutes,
-//! `--unit` all that need a cluster; both list by name what they leave out.
+//! `cargo xtask test`: runs every test. `--quick` leaves out virtual machines, clusters made by kubeadm, and browsers, `--unit` all
+//! tests that need a cluster; both list by name what they leave out.
 //!
-//! Flow: is there room on the disks ([`room`])? → checks that need no build ([`checks`]) → the test programs are built ([`programs`]) → they are divided into jobs
-//! ([`jobs`], pure) → the jobs run side by side, and a failure is printed when it happens ([`lanes`]); beside them the
-//! examples in the documentation, and the release build → outdated output is deleted from `target` ([`prune`]) → the time is printed beside its limit ([`limits`]).
+//! Flow: is there room on the disks ([`room`])? → checks that need no build ([`checks`]) → the test programs are built
+//! ([`programs`]) → they are divided into jobs ([`jobs`], pure) → the jobs run side by side, and a failure is printed when it
+//! happens ([`lanes`]); beside them the examples in the documentation, and the release build → outdated output is deleted from
+//! `target` ([`prune`]) → the time is printed beside its limit ([`limits`]).
 //!
 //! What it is not: a test framework. Each job is one run of a program that plain `cargo test` would run too.
 
@@ -31,7 +32,7 @@ pub(crate) struct Test {
     /// Only tests that need neither a cluster nor a machine (2 minutes warm on two cores)
     #[arg(long)]
     unit: bool,
-    /// Without machines that boot, virtual machines, browsers, and tests that wait for minutes (10 minutes)
+    /// Without virtual machines, clusters made by kubeadm, and browsers (10 minutes warm on two cores)
     #[arg(long, conflicts_with = "unit")]
     quick: bool,
     /// Only programs and tests with this word in their name; repeat it for several. Formatting, generated files and the
