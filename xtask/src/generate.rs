@@ -1,5 +1,5 @@
-//! `cargo xtask gen`: writes the generated files that are committed: CRDs, man pages, completions, the reference pages
-//! of the book, the Helm chart and the kustomize base.
+//! `cargo xtask gen`: writes the generated files that are committed: the rules of the controller's ClusterRole, CRDs, man pages,
+//! completions, the reference pages of the book, the Helm chart and the kustomize base.
 //!
 //! It is not a build step: nothing else in the tree depends on it. `gen --check` fails if the files differ from what
 //! the code would generate, and names the command that updates them.
@@ -9,6 +9,7 @@ use clap::CommandFactory;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Folders that hold only generated files: any other file in them is removed.
 const OWNED: [&str; 6] = [
@@ -48,21 +49,23 @@ pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<()> {
     if !unknown.is_empty() {
         bail!("crates/api: fields that the published schemas do not have: {}", unknown.join(", "));
     }
+    let (rules, text) = (PathBuf::from(crate::controller_rules::FILE), crate::controller_rules::text());
+    if !check && !is(root, &rules, &text) {
+        write(root, &rules, &text)?;
+        return run_anew(root);
+    }
     let mut files = files()?;
+    files.insert(rules, text);
     files.extend(crate::reference::pages(root)?);
     files.extend(crate::charts::files()?);
     let mut wrong = vec![];
     for (path, text) in &files {
-        let full = root.join(path);
-        if fs::read_to_string(&full).ok().as_deref() == Some(text) {
+        if is(root, path, text) {
             continue;
         }
         wrong.push(path.clone());
         if !check {
-            if let Some(folder) = full.parent() {
-                fs::create_dir_all(folder)?;
-            }
-            fs::write(&full, text).with_context(|| format!("cannot write {}", full.display()))?;
+            write(root, path, text)?;
         }
     }
     for stale in OWNED.iter().flat_map(|d| walk(&root.join(d))) {
@@ -79,6 +82,30 @@ pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<()> {
         bail!("not as generated: {}\nrun `cargo xtask gen` and commit the result", list.join(", "));
     }
     println!("generated files: {}, changed: {}", files.len(), if check { 0 } else { list.len() });
+    Ok(())
+}
+
+/// Whether the file has this text.
+fn is(root: &Path, path: &Path, text: &str) -> bool {
+    fs::read_to_string(root.join(path)).is_ok_and(|have| have == text)
+}
+
+fn write(root: &Path, path: &Path, text: &str) -> anyhow::Result<()> {
+    let full = root.join(path);
+    if let Some(folder) = full.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(&full, text).with_context(|| format!("cannot write {}", full.display()))
+}
+
+/// The chart and the kustomize base contain the controller's rules as they are compiled into this program, so they are made by one
+/// that is built with the new rules.
+fn run_anew(root: &Path) -> anyhow::Result<()> {
+    println!("the controller's rules have changed: building with them");
+    let status = Command::new(env!("CARGO")).args(["xtask", "gen"]).current_dir(root).status();
+    if !status.context("cannot start cargo")?.success() {
+        bail!("the controller's rules are written, the other files are not: run `cargo xtask gen` again");
+    }
     Ok(())
 }
 

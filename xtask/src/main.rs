@@ -6,6 +6,7 @@
 mod bench;
 mod charts;
 mod conformance;
+mod controller_rules;
 mod crash_test;
 mod demo;
 mod docs;
@@ -45,7 +46,7 @@ enum Command {
     Test(test::Test),
     /// Check the book (links, commands, manifests) and build it into target/book
     Docs(docs::Docs),
-    /// Make the generated files: CRDs, man pages, completions, reference pages, Helm chart, kustomize base
+    /// Make the generated files: the controller's rights, CRDs, man pages, completions, reference pages, Helm chart, kustomize base
     Gen {
         /// Change nothing; fail when a file is not as it would be made
         #[arg(long)]

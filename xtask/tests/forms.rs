@@ -1,5 +1,5 @@
 //! The forms of tests: this test fails when unit tests, what tests share, or what stands in for a real part is written in another
-//! place or under another kind of name than CONTRIBUTING.md says.
+//! place or under another kind of name than CONTRIBUTING.md says, or when a crate compares the status of a condition by hand.
 //!
 //! It reads the sources. What it is not: a judge of what tests check.
 
@@ -118,6 +118,48 @@ fn is_other(name: &str) -> bool {
     two || words.iter().any(|word| OTHER_WORDS.contains(word))
 }
 
+/// The lines of a source, without its unit tests, that compare a text with the status of a condition.
+fn compared_statuses(text: &str) -> Vec<&str> {
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+    let forms = ["True", "False", "Unknown"].map(|status| {
+        let quoted = format!("\"{status}\"");
+        let compared = ["== ", "!= ", "== Some(", "!= Some("].map(|operator| format!("{operator}{quoted}"));
+        (quoted, compared)
+    });
+    let compares = |line: &&str| {
+        let line = line.trim_start();
+        let arm = |quoted: &str| {
+            let pattern = line.split(" =>").next().filter(|p| p.len() < line.len()).unwrap_or_default();
+            pattern.trim_start_matches("Some(").starts_with(quoted)
+        };
+        !line.starts_with("//")
+            && forms.iter().any(|(quoted, compared)| arm(quoted) || compared.iter().any(|c| line.contains(c)))
+    };
+    code.lines().filter(compares).collect()
+}
+
+#[test]
+fn the_status_of_a_condition_is_compared_in_one_place() {
+    let root = root();
+    let mut found = vec![];
+    let crates = crates();
+    for folder in crates.iter().filter(|folder| !folder.ends_with("api")) {
+        for file in sources(&folder.join("src")) {
+            let path = file.strip_prefix(&root).unwrap();
+            if path.iter().any(|part| part == "tests" || part == "tests.rs") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&file).unwrap();
+            found.extend(compared_statuses(&text).iter().map(|line| format!("{}: {line}", path.display())));
+        }
+    }
+    assert_eq!(
+        found,
+        Vec::<String>::new(),
+        "api::conditions::StatusCondition has is_true, is_false, is_unknown"
+    );
+}
+
 #[test]
 fn unit_tests_have_one_form() {
     let root = root();
@@ -194,5 +236,18 @@ fn each_other_form_is_seen() {
         ("// A mock\nlet text = \"a stub\";", false),
     ] {
         assert_eq!(!other_words(text).is_empty(), seen, "{text}");
+    }
+    for (text, seen) in [
+        ("all.iter().any(|c| c.status == \"True\")", true),
+        ("    c.status != \"False\"", true),
+        ("c[\"status\"].as_str() == Some(\"Unknown\")", true),
+        ("match status {\n    \"True\" => 1,", true),
+        ("    Some(\"True\" | \"Unknown\") => 1,", true),
+        ("    Self::Pulled => Progress::of(\"True\"),", false),
+        ("let word = if of == state { \"True\" } else { \"False\" };", false),
+        ("// c.status == \"True\"", false),
+        ("fn f() {}\n#[cfg(test)]\nmod tests {\n    fn t() -> bool { status == \"True\" }", false),
+    ] {
+        assert_eq!(!compared_statuses(text).is_empty(), seen, "{text}");
     }
 }

@@ -67,12 +67,17 @@ pub trait StatusCondition {
     fn is_false(&self) -> bool {
         self.status() == "False"
     }
+
+    /// Whether its status is `Unknown`.
+    fn is_unknown(&self) -> bool {
+        self.status() == "Unknown"
+    }
 }
 
 /// For types that have the two fields under the same names.
 macro_rules! status_condition {
     ($($type:ty),*) => {$(
-        impl StatusCondition for $type {
+        impl $crate::conditions::StatusCondition for $type {
             fn kind(&self) -> &str {
                 &self.type_
             }
@@ -84,7 +89,16 @@ macro_rules! status_condition {
     )*};
 }
 
-status_condition!(Condition, MetaCondition, NodeCondition, PodCondition, crate::v1alpha1::Condition);
+pub(crate) use status_condition;
+
+status_condition!(
+    Condition,
+    MetaCondition,
+    NodeCondition,
+    PodCondition,
+    k8s_openapi::api::core::v1::PodCondition,
+    crate::v1alpha1::Condition
+);
 
 /// Of an object that is read as JSON.
 impl StatusCondition for Value {
@@ -165,7 +179,7 @@ mod tests {
         let list = of_object(&object);
         assert!(is_true(list, "Ready"), "the last one of a type counts");
         let pressure = get(list, "Pressure").unwrap();
-        assert!(!pressure.is_true() && !pressure.is_false());
+        assert!(!pressure.is_true() && !pressure.is_false() && pressure.is_unknown());
         assert_eq!((get_true(list, "Pressure"), get(list, "Other")), (None, None));
         assert!(of_object(&serde_json::json!({})).is_empty());
         let typed: Vec<PodCondition> =

@@ -8,6 +8,7 @@
 //!
 //! The formats are those of OpenShift's `machineconfiguration.openshift.io/v1`.
 
+pub mod backoff;
 pub mod boot_token;
 pub mod build_state;
 pub mod conditions;

@@ -115,9 +115,9 @@ pub(crate) fn seeded(image: &str, now: &Time) -> MachineOSBuildStatus {
     );
     for condition in status.conditions.iter_mut().flatten() {
         condition.reason = SEEDED.to_owned();
-        condition.message = match condition.status.as_str() {
-            "True" => format!("Pre-built image {image:?} successfully seeded"),
-            _ => "Skipped: using pre-built image".to_owned(),
+        condition.message = match condition.is_true() {
+            true => format!("Pre-built image {image:?} successfully seeded"),
+            false => "Skipped: using pre-built image".to_owned(),
         };
     }
     status.digested_image_push_spec = Some(image.to_owned());

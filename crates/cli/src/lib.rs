@@ -156,32 +156,4 @@ mod tests {
         let all = with_role(["/usr/bin/mco", "daemon", "start"].map(OsString::from));
         assert_eq!(all[1..], ["daemon", "start"].map(OsString::from));
     }
-
-    /// In both directions: a pass that needs a new right has it, and no right remains when the last pass that needed it
-    /// is gone.
-    #[test]
-    fn the_controllers_cluster_role_allows_what_its_passes_need_and_nothing_else() {
-        let texts = |rule: &serde_json::Value, key: &str| -> Vec<String> {
-            serde_json::from_value(rule.get(key).cloned().unwrap_or_default()).unwrap_or_default()
-        };
-        let mut allowed = std::collections::BTreeSet::new();
-        for rule in operator::controller_rules() {
-            for group in texts(&rule, "apiGroups") {
-                for resource in texts(&rule, "resources") {
-                    let verbs = texts(&rule, "verbs");
-                    allowed.extend(verbs.into_iter().map(|verb| format!("{verb} {resource} of {group:?}")));
-                }
-            }
-        }
-        let needed: std::collections::BTreeSet<String> = controller::rights()
-            .iter()
-            .map(|r| format!("{} {} of {:?}", r.verb, r.resource, r.group))
-            .collect();
-        let lacking: Vec<_> = needed.difference(&allowed).collect();
-        let idle: Vec<_> = allowed.difference(&needed).collect();
-        assert!(
-            lacking.is_empty() && idle.is_empty(),
-            "needed and not allowed: {lacking:?}; allowed for nothing: {idle:?}"
-        );
-    }
 }

@@ -1,6 +1,6 @@
-//! Waits between failed attempts: doubling, capped, and with jitter, so that many waiters do not come back at once.
+//! Waits between failed attempts, with random numbers, and as a series for streams.
 //!
-//! What it is not: a rate limit. Nothing that succeeds ever waits here.
+//! What it is not: how long each wait is (see `api::backoff`), or a rate limit. Nothing that succeeds ever waits here.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -23,13 +23,13 @@ impl Backoff {
 
     /// The same with a random number from 0 to 1 of the caller's, for decisions that are pure.
     pub fn delay_with(self, attempt: u32, jitter: f64) -> Duration {
-        self.longest(attempt).mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
+        api::backoff::wait(self.first, self.last, attempt, jitter)
     }
 
     /// The longest wait before retry number `attempt`: the doubled one, without jitter. For waits that are no call, so that
     /// nobody is asked by many at once.
     pub fn longest(self, attempt: u32) -> Duration {
-        self.first.saturating_mul(1_u32 << attempt.min(20)).min(self.last)
+        api::backoff::longest(self.first, self.last, attempt)
     }
 
     /// The same waits as an endless series, for a watch stream.

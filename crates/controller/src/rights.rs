@@ -14,16 +14,30 @@ pub struct Right {
     pub resource: &'static str,
     /// The verb.
     pub verb: &'static str,
+    /// The names of the objects that it is limited to; empty: all objects of the kind.
+    pub names: &'static [&'static str],
 }
 
 impl Right {
-    /// A right.
+    /// A right to all objects of a kind.
     pub(crate) const fn new(verb: &'static str, (group, resource): Resource) -> Self {
-        Self { group, resource, verb }
+        Self { group, resource, verb, names: &[] }
+    }
+
+    /// A right to the objects of a kind with these names.
+    pub(crate) const fn named(
+        verb: &'static str,
+        (group, resource): Resource,
+        names: &'static [&'static str],
+    ) -> Self {
+        Self { group, resource, verb, names }
     }
 }
 
 /// The kinds that passes use.
+///
+/// The right to update `…/finalizers` is for API servers with the admission plugin OwnerReferencesPermissionEnforcement. They ask for
+/// it when an object gets an owner that must not be deleted before it. The objects that are made from these kinds have such owners.
 pub(crate) mod kind {
     use super::Resource;
     use api::names::GROUP;

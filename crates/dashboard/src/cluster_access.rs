@@ -20,6 +20,7 @@ use crate::local_access::{
     ACTION_HEADER, OTHER_SITE, Refusal, SESSION, cookies, same_origin_or_typed, secret, text,
 };
 use api::names::NAMESPACE;
+use api::network::name_and_port;
 use http::header::{HOST, ORIGIN};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
@@ -151,7 +152,7 @@ impl ClusterAccess {
 
     /// With any port: the Service, a port that is forwarded, and an ingress have different ones.
     fn is_our_name(&self, host: &str) -> bool {
-        let (name, port) = split(host);
+        let (name, port) = name_and_port(host);
         if port.is_some_and(|port| port.parse::<u16>().is_err()) {
             return false;
         }
@@ -165,7 +166,7 @@ impl ClusterAccess {
                 || rest == full
                 || rest == format!("{full}.cluster.local")
         });
-        let configured = self.hosts.iter().any(|ours| match split(ours) {
+        let configured = self.hosts.iter().any(|ours| match name_and_port(ours) {
             (_, Some(_)) => ours.eq_ignore_ascii_case(host),
             (ours, None) => is(ours),
         });
@@ -302,15 +303,6 @@ fn cookie(value: &str, age: Duration) -> String {
 
 fn digest(text: &str) -> Key {
     Sha256::digest(text.as_bytes()).into()
-}
-
-/// A host's name, and its port.
-fn split(host: &str) -> (&str, Option<&str>) {
-    match host.rsplit_once(':') {
-        // An IPv6 address has brackets.
-        Some((name, port)) if !port.contains(']') => (name, Some(port)),
-        _ => (host, None),
-    }
 }
 
 /// For a dashboard that cannot be set up.

@@ -4,6 +4,7 @@
 //! returns `None` if only times would change.
 
 use crate::view::NodeView;
+use api::conditions::{self, StatusCondition};
 use api::k8s::{ObjectMeta, OwnerReference, Time};
 use api::names::{NOT_YET_SET, node_condition as c};
 use api::v1::{
@@ -43,8 +44,8 @@ pub(crate) const WAITED: &str = "; it waited for ";
 
 /// How far the pull of the OS image is that goes on now. `None`: no pull goes on.
 pub fn pull_progress(status: &MachineConfigNodeStatus) -> Option<&str> {
-    let mut all = status.conditions.iter().flatten();
-    let pull = all.find(|have| have.type_ == c::IMAGE_PULLED && have.status == "Unknown")?;
+    let all = status.conditions.as_deref().unwrap_or_default();
+    let pull = conditions::get(all, c::IMAGE_PULLED).filter(|have| have.is_unknown())?;
     pull.message.strip_prefix(PULLING)
 }
 
@@ -177,6 +178,16 @@ impl StepCondition {
     }
 }
 
+impl StatusCondition for StepCondition {
+    fn kind(&self) -> &str {
+        &self.type_
+    }
+
+    fn status(&self) -> &str {
+        &self.status
+    }
+}
+
 /// A step of an update: a phase and, if the step has one, the part of the phase that it is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
@@ -284,7 +295,7 @@ pub fn advance(
     if parent.type_ == c::UPDATED {
         let target = desired.unwrap_or(NOT_YET_SET);
         let ends = |h: &&mut NodeStepCondition| {
-            h.type_ != c::UPDATED && h.status != "False" && !ASIDE.contains(&&*h.type_)
+            h.type_ != c::UPDATED && !h.is_false() && !ASIDE.contains(&&*h.type_)
         };
         for have in list.iter_mut().filter(ends) {
             let prefix = format!("Action during update to {target}: ");
@@ -296,12 +307,12 @@ pub fn advance(
         }
     } else if [c::UPDATE_PREPARED, c::UPDATE_EXECUTED].contains(&parent.type_.as_str()) {
         // An update began that was not announced: the node is no longer in its config.
-        for have in list.iter_mut().filter(|h| h.type_ == c::UPDATED && h.status == "True") {
+        for have in list.iter_mut().filter(|h| h.type_ == c::UPDATED && h.is_true()) {
             "False".clone_into(&mut have.status);
             have.last_transition_time = now.clone();
         }
     }
-    let rejected = parent.type_ == c::UPDATE_PREPARED && parent.status != "True";
+    let rejected = parent.type_ == c::UPDATE_PREPARED && !parent.is_true();
     let current = node.current_config.as_deref().filter(|x| !x.is_empty());
     let version = new.config_version.get_or_insert_with(ConfigVersionStatus::default);
     version.desired = desired.filter(|_| !rejected).unwrap_or(NOT_YET_SET).to_owned();
@@ -351,7 +362,7 @@ fn put(list: &mut Vec<NodeStepCondition>, step: &StepCondition, now: &Time) {
     match list.iter_mut().find(|have| have.type_ == type_) {
         Some(have) => {
             let waited = have.message.split_once(WAITS).map(|(_, what)| what.to_owned());
-            let is_over = have.type_ == c::DRAINED && have.status == "Unknown" && status == "True";
+            let is_over = have.type_ == c::DRAINED && have.is_unknown() && step.is_true();
             if have.status != status {
                 have.last_transition_time = now.clone();
             }

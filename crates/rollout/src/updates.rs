@@ -6,6 +6,7 @@
 
 use crate::mcn::WAITED;
 use crate::wait_history::past_waits;
+use api::conditions::get_true;
 use api::k8s::ObjectMeta;
 use api::names::{node_condition as c, own};
 use api::v1::MachineConfigNodeStatus;
@@ -50,10 +51,8 @@ pub struct PastUpdate {
 impl PastUpdate {
     /// The update that ends now, from the conditions that are about to be withdrawn. `None`: they show none.
     pub fn of(status: &MachineConfigNodeStatus, config: &str, now: Timestamp) -> Option<Self> {
-        let find = |type_: &str| {
-            let mut all = status.conditions.iter().flatten();
-            all.find(|have| have.type_ == type_ && have.status == "True")
-        };
+        let all = status.conditions.as_deref().unwrap_or_default();
+        let find = |type_: &str| get_true(all, type_);
         let at = |type_: &str| find(type_).map(|have| have.last_transition_time.0);
         let applied = at(c::APPLIED_FILES_AND_OS)?;
         let steps = [at(c::CORDONED), at(c::UPDATE_PREPARED), at(c::DRAINED), Some(applied)];

@@ -1,10 +1,13 @@
-//! Texts that the page on troubleshooting quotes from the program: a text in double quotes in the first cell of a
-//! table, or at the beginning of a line, must exist in the sources. Otherwise nobody would find the row for the message
-//! that they see.
+//! Texts that pages quote from the program, so that people find what to do about a message: a text in double quotes in the first
+//! cell of a table, or at the beginning of a line, must exist in the sources. Otherwise nobody would find the row for the message that
+//! they see.
+//!
+//! What it is not: a check of quotes elsewhere in a sentence, or of other pages, where quotes may be anybody's words.
 
 use std::path::Path;
 
-pub(super) const PAGE: &str = "docs/troubleshooting.md";
+/// The pages with tables of messages.
+pub(super) const PAGES: [&str; 3] = ["docs/troubleshooting.md", "docs/image-mode.md", "docs/dashboard.md"];
 
 /// Quotes that do not occur in the sources, and the number of all quotes.
 pub(super) fn unknown(page: &str, sources: &str) -> (usize, Vec<String>) {
@@ -23,9 +26,13 @@ pub(super) fn unknown(page: &str, sources: &str) -> (usize, Vec<String>) {
     (quotes.len(), missing.map(|q| (*q).to_owned()).collect())
 }
 
-/// The text of all sources, with string literals of several lines joined.
+/// The text of all sources, of the scripts among them and of those of the dashboard's page, with string literals of several lines
+/// joined.
 pub(super) fn sources(root: &Path) -> String {
-    let texts = super::sources(root).into_iter().filter_map(|p| std::fs::read_to_string(p).ok());
+    let page = super::book::walk(&root.join("crates/dashboard/assets")).into_iter();
+    let page = page.filter(|p| p.extension().is_some_and(|e| e == "js"));
+    let files = super::sources(root, &["rs", "sh"]).into_iter().chain(page);
+    let texts = files.filter_map(|p| std::fs::read_to_string(p).ok());
     let mut all = String::new();
     for text in texts {
         let mut rest = text.as_str();

@@ -30,7 +30,7 @@ mod tests {
     #[test]
     fn every_event_of_the_tables_is_written_somewhere() {
         let root = crate::root();
-        let sources: Vec<String> = crate::docs::sources(&root)
+        let sources: Vec<String> = crate::docs::sources(&root, &["rs"])
             .into_iter()
             .filter(|p| !p.starts_with(root.join("crates/api")))
             .map(|p| std::fs::read_to_string(p).unwrap())

@@ -215,7 +215,7 @@ mod tests {
         let names = Names::read(&root).unwrap();
         let prefix = "\"machineconfiguration.openshift.io/";
         let mut wrong = vec![];
-        for path in crate::docs::sources(&root) {
+        for path in crate::docs::sources(&root, &["rs"]) {
             let is_test = path.with_extension("").components().any(|part| part.as_os_str() == "tests");
             if path.ends_with(SOURCE) || is_test {
                 continue;

@@ -78,3 +78,5 @@ pub struct NodeStepCondition {
     #[serde(default)]
     pub message: String,
 }
+
+crate::conditions::status_condition!(NodeStepCondition);

@@ -74,9 +74,13 @@ const NOT_ALL: Cel = Cel {
     rule: "self.all(n, !isCIDR(n) || cidr(n).prefixLength() > 0)",
     message: "a range of all addresses would trust everybody; name the addresses themselves",
 };
+/// Accepts the same texts as `network::is_host`; one table tests both. `isIP` refuses IPv4 addresses in IPv6 form (`::ffff:…`). With
+/// another group in the place of `ffff` it still says whether the address is well formed.
 const HOSTS: Cel = Cel {
-    rule: "self.all(h, h.matches('^[A-Za-z0-9.-]+(:[0-9]+)?$'))",
-    message: "each entry is a name such as mco.example.com, or with a port",
+    rule: "self.all(h, h.matches('^([A-Za-z0-9._-]+|\\\\[[0-9A-Fa-f.]*:[0-9A-Fa-f.:]*\\\\])\
+           (:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?$') && \
+           (!h.startsWith('[') || isIP(h.substring(1, h.indexOf(']')).lowerAscii().replace('ffff', 'fffe'))))",
+    message: "each entry is a name such as mco.example.com or an address, IPv6 in brackets, with or without a port from 1 to 65535",
 };
 const URL: Cel = Cel {
     rule: "isURL(self) && url(self).getScheme() == 'https' && url(self).getHostname() != ''",
@@ -261,7 +265,8 @@ pub struct Dashboard {
     /// Whether it runs.
     #[serde(default)]
     pub run: RunDashboard,
-    /// Names by which people reach it besides the Service's, with or without a port. Requests by other names are refused.
+    /// Names by which people reach it besides the Service's: host names or addresses (IPv6 in brackets), with or without a port from 1 to
+    /// 65535. Requests by other names are refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 260)),
         extend("x-kubernetes-list-type" = "set", "x-kubernetes-validations" = [HOSTS]))]

@@ -22,7 +22,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::Topology,
     work: Work { name: "topology", ..Work::SINGLE_KEY },
     reads: &[kind::CONTROLLER_CONFIGS, kind::NODES],
-    writes: &[Right::new("patch", kind::CONTROLLER_CONFIGS)],
+    writes: &[Right::named("patch", kind::CONTROLLER_CONFIGS, &[CONTROLLER_CONFIG])],
     marked_by,
     start: |shared, _| stateless(shared, pass),
 };

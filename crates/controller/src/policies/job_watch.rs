@@ -3,6 +3,7 @@
 //! What it is not: which Jobs there are to be, or who waits for them (see `jobs`).
 
 use crate::io::backoff::WORK;
+use api::conditions::{StatusCondition, get_true};
 use futures::{Stream, StreamExt};
 use kube::api::{ApiResource, DynamicObject, GetParams, PostParams, WatchEvent, WatchParams};
 use kube::core::GroupVersionKind;
@@ -62,9 +63,19 @@ struct JobCondition {
     message: String,
 }
 
+impl StatusCondition for JobCondition {
+    fn kind(&self) -> &str {
+        &self.type_
+    }
+
+    fn status(&self) -> &str {
+        &self.status
+    }
+}
+
 /// How a Job has ended, if it has.
 pub(super) fn end_of(job: &TrimmedJob) -> Option<End> {
-    let is = |type_: &str| job.status.conditions.iter().find(|c| c.type_ == type_ && c.status == "True");
+    let is = |type_: &str| get_true(&job.status.conditions, type_);
     if is("Complete").is_some() {
         return Some(End::Well);
     }

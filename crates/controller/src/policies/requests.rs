@@ -8,7 +8,7 @@ use crate::policies::check_subject::Wanted;
 use crate::shared::Shared;
 use api::k8s::{LabelSelector, ResourceExt, Secret};
 use api::names::NAMESPACE;
-use api::text::cut;
+use api::text::{cut, names};
 use api::v1alpha1::{SecretKey, WorkloadKind};
 use client::{call, chain};
 use http_body_util::{BodyExt, Limited};
@@ -135,11 +135,10 @@ async fn workloads(
     if worse(&gate.check, about.baseline.as_deref(), &broken).is_some() {
         return Ok(Reading::Broken(broken));
     }
-    if let Some(gone) = first.iter().find(|name| !there.contains(*name)) {
-        let more = first.iter().filter(|name| !there.contains(*name)).count() - 1;
-        let more = if more == 0 { String::new() } else { format!(" (and {more} more)") };
+    let gone = names(first.iter().filter(|name| !there.contains(*name)), 1);
+    if !gone.is_empty() {
         return Err(format!(
-            "{gone}{more} existed when the rollout began and has disappeared since; create it again, or edit the policy if it is to be gone"
+            "{gone} existed when the rollout began and disappeared since; create what is missing, or edit the policy if it is to be gone"
         ));
     }
     if there.is_empty() {

@@ -4,6 +4,7 @@
 //! Not here: when it is written (see `report`), nor the rules of those conditions (`rollout::mcn`).
 
 use crate::protocol::{Cost, NodeFacts, cut_reason};
+use api::conditions::StatusCondition as _;
 use api::k8s::Time;
 use api::names::node_condition as c;
 use api::v1::MachineConfigNodeStatus;
@@ -173,9 +174,8 @@ pub(super) fn past(
     node: &NodeView,
     generation: i64,
 ) -> Option<PastUpdate> {
-    let ends = |(_, progress): &TimedProgress| {
-        progress.parent.type_ == c::UPDATED && progress.parent.status == "True"
-    };
+    let ends =
+        |(_, progress): &TimedProgress| progress.parent.type_ == c::UPDATED && progress.parent.is_true();
     let end = said.iter().position(ends)?;
     let (before, (at, _)) = (said.get(..end)?, said.get(end)?);
     let reached = after(old, before, node, generation);

@@ -8,6 +8,7 @@ use super::images::{Images, RoundError};
 use super::plan::{Facts, Reserve, Space, Wanted, images};
 use super::runtime::{Kind, Runtime, RuntimeError, sockets, stored_name};
 use crate::protocol::join::KUBELET_SETTINGS;
+use api::conditions::is_true;
 use api::k8s::Node;
 use host::FsError;
 use rollout::view::{Labels, Names};
@@ -52,16 +53,15 @@ impl Images {
             // Its list is all that there is.
             Kind::CriO => images(sets).iter().map(|image| stored_name(image)).collect(),
         };
-        let conditions = || node.status.iter().flat_map(|s| s.conditions.iter().flatten());
-        let is_true = |type_: &str| conditions().any(|c| c.type_ == type_ && c.status == "True");
+        let conditions = node.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
         let labels = Labels::new(node.metadata.labels.as_ref(), &mut Names::default());
         Ok(Facts {
             present,
             ours,
             space: self.space(folder),
             needed: 0,
-            ready: is_true("Ready"),
-            disk_pressure: is_true("DiskPressure"),
+            ready: is_true(conditions, "Ready"),
+            disk_pressure: is_true(conditions, "DiskPressure"),
             control_plane: rollout::is_control_plane(&labels),
         })
     }

@@ -3,6 +3,7 @@
 use crate::protocol::clock::Moment;
 use crate::protocol::phase::Phase;
 use crate::protocol::trial_facts::{TrialFacts, TriedFacts};
+use api::conditions::StatusCondition;
 use api::k8s::Node;
 use api::names::{annotation, label};
 use desired::with_image;
@@ -196,7 +197,7 @@ impl NodeFacts {
             own_cordon: notes
                 .and_then(|a| a.get(own::CORDON))
                 .is_some_and(|m| m == CordonMark::Daemon.text()),
-            ready: ready.is_none_or(|c| c.status == "True"),
+            ready: ready.is_none_or(StatusCondition::is_true),
             heard: ready.and_then(|c| c.last_heartbeat_time.as_ref()).map(|t| t.0),
             boot_id: node
                 .status

@@ -4,7 +4,9 @@
 //! What it is not: a promise. The pace is that of the pool's last rollout, and an approval takes as long as a person takes.
 
 use crate::change::parsed::ParsedConfigs;
+use api::conditions::{get_true, of_object};
 use api::names::annotation;
+use api::names::node_condition::UPDATED;
 use api::v1alpha1::{RolloutPolicy, Wave};
 use desired::Wanted;
 use host::DisruptionPolicy;
@@ -194,8 +196,7 @@ pub(crate) fn time(
 pub(crate) fn done<'a>(objects: impl Iterator<Item = &'a Value>, pool: &str) -> Vec<Timestamp> {
     let of_pool = objects.filter(|o| o["kind"] == "MachineConfigNode" && o["spec"]["pool"]["name"] == pool);
     let when = |object: &Value| {
-        let conditions = object["status"]["conditions"].as_array()?;
-        let updated = conditions.iter().find(|c| c["type"] == "Updated" && c["status"] == "True")?;
+        let updated = get_true(of_object(object), UPDATED)?;
         updated["lastTransitionTime"].as_str()?.parse().ok()
     };
     of_pool.filter_map(when).collect()

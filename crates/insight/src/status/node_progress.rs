@@ -3,6 +3,7 @@
 //!
 //! What it is not: a record of its own. Where no time was recorded, none is shown.
 
+use api::conditions::StatusCondition as _;
 use api::k8s::Node;
 use api::names::node_condition::{NODE_DEGRADED, PINNED_DEGRADED, PINNED_PROGRESSING, UPDATED};
 use api::v1::{MachineConfigNode, NodeStepCondition, PinnedImageSetState};
@@ -54,13 +55,13 @@ impl Progress {
         let is_step = |c: &&NodeStepCondition| ![PINNED_PROGRESSING, PINNED_DEGRADED].contains(&&*c.type_);
         let conditions = || status.conditions.iter().flatten().filter(is_step);
         let when = |type_: &str| {
-            let mut all = conditions().filter(|c| c.type_ == type_ && c.status == "True");
+            let mut all = conditions().filter(|c| c.type_ == type_ && c.is_true());
             all.next().map(|c| c.last_transition_time.0)
         };
         let step = conditions().map(|c| c.last_transition_time.0).max();
-        let begun = conditions().filter(|c| c.status != "False").map(|c| Milestone {
+        let begun = conditions().filter(|c| !c.is_false()).map(|c| Milestone {
             step: c.type_.clone(),
-            done: c.status == "True",
+            done: c.is_true(),
             since: c.last_transition_time.0,
         });
         let steps = begun.collect();

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::conditions::is_true;
 use futures::future::{join_all, try_join_all};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
@@ -256,8 +257,8 @@ impl Kubeadm {
 }
 
 fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
+    is_true(conditions.unwrap_or_default(), "Ready")
 }
 
 /// Waits until a node reaches the API server through its Service.

@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use api::conditions::is_true;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
 use rustix::process::Signal;
@@ -215,8 +216,7 @@ impl NodeHandle {
 
 fn ready(node: &Node) -> (bool, Option<String>) {
     let status = node.status.as_ref();
-    let ready = status
-        .and_then(|status| status.conditions.as_ref())
-        .is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"));
+    let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let ready = is_true(conditions, "Ready");
     (ready, status.and_then(|status| status.node_info.as_ref()).map(|info| info.boot_id.clone()))
 }

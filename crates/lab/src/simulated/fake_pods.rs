@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use api::conditions::is_true;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -81,8 +82,8 @@ fn plan(pod: &Pod, node_up: Option<bool>) -> Step {
 }
 
 fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.filter(|c| c.type_ == "Ready").any(|c| c.status == "True")
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
+    is_true(conditions.unwrap_or_default(), "Ready")
 }
 
 async fn run(client: Client, nodes: Nodes) {

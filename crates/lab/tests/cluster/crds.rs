@@ -61,6 +61,7 @@ async fn install_works_on_an_empty_cluster_and_a_second_time() {
     columns(&cluster).await;
     unknown_fields(&cluster).await;
     refused_by_schema(&cluster).await;
+    hosts_of_the_dashboard(&cluster).await;
     cluster.stop().await;
 }
 
@@ -322,4 +323,29 @@ async fn refused_by_schema(cluster: &Cluster) {
             json!([{"type": "Drain"}, {"type": "Reload", "reload": {"serviceName": "a.service"}}]),
         ))
         .await;
+}
+
+/// The CEL rule takes the hosts that the operator and the dashboard take, and no others.
+async fn hosts_of_the_dashboard(cluster: &Cluster) {
+    let dry = kube::api::PostParams { dry_run: true, ..Default::default() };
+    let settings = cluster.api("MachineConfigOperator");
+    let mut rows = 0;
+    for line in include_str!("../../../api/tests/hosts.txt").lines().filter(|line| !line.starts_with('#')) {
+        let (word, host) = line.split_once(' ').unwrap();
+        let object = json!({
+            "apiVersion": "machineconfig.dev/v1alpha1", "kind": "MachineConfigOperator", "metadata": {"name": "cluster"},
+            "spec": {"image": "x", "dashboard": {"hosts": [host]}},
+        });
+        match settings.create(&dry, &serde_json::from_value(object).unwrap()).await {
+            Ok(_) => assert_eq!(word, "yes", "{host} was taken"),
+            Err(kube::Error::Api(status)) => {
+                let told = status.code == 422 && status.message.contains("each entry is a name");
+                assert!(word == "no" && told, "{host}: {status:?}");
+            }
+            Err(error) => panic!("{host}: {error}"),
+        }
+        assert_eq!(api::network::is_host(host), word == "yes", "{host}");
+        rows += 1;
+    }
+    assert!(rows > 30, "{rows}");
 }

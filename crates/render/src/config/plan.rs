@@ -112,13 +112,17 @@ pub fn select<'a>(
 /// # Errors
 /// See [`Reason`]; every cause names its object and path.
 pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
-    plan_checked(inputs, inputs.configs.iter().map(|mc| validate_machine_config(mc)))
+    let checked = || inputs.configs.iter().map(|mc| validate_machine_config(mc));
+    // Merging moves the parsed configs. A copy would cost every rendering, and only a refusal has a use for it.
+    plan_checked(inputs, checked(), &|| checked().filter_map(Result::ok).collect())
 }
 
-/// As [`plan`], with the pool's MachineConfigs checked already, in any order.
+/// As [`plan`], with the pool's MachineConfigs checked already, in any order. `components` returns them once more, to find
+/// out which of them ask for what is refused.
 pub(crate) fn plan_checked<'a>(
     inputs: &Inputs<'_>,
     checked: impl Iterator<Item = Checked<'a>>,
+    components: &dyn Fn() -> Vec<Component<'a>>,
 ) -> Result<RenderPlan, RenderError> {
     let Inputs { pool, configs, controller_config, versions, stream, mode, .. } = *inputs;
     let pool_name = pool.name_any();
@@ -132,12 +136,12 @@ pub(crate) fn plan_checked<'a>(
         versions_agree(configs, controller_config, versions)
             .map_err(|f| fail(Reason::VersionSkew, vec![f]))?;
     }
-    let (mut components, mut warnings) = collect(checked, mode).map_err(|f| fail(Reason::Refused, f))?;
-    sort(&mut components);
-    let order: Vec<&MachineConfig> = components.iter().map(|c| c.machine_config).collect();
-    let provenance = provenance::trace(&components);
+    let (mut moved, mut warnings) = collect(checked, mode).map_err(|f| fail(Reason::Refused, f))?;
+    sort(&mut moved);
+    let order: Vec<&MachineConfig> = moved.iter().map(|c| c.machine_config).collect();
+    let provenance = provenance::trace(&moved);
     let base = base_images(controller_config, stream.map(|s| &s.images));
-    let merged = merge(components, &base).map_err(|f| fail(Reason::Refused, vec![f]))?;
+    let merged = merge(moved, &base).map_err(|f| fail(Reason::Refused, vec![f]))?;
     let overridden = merged.spec.os_image_url != base.os;
     if overridden && pool.spec.os_image_stream.is_some() {
         let message = "a MachineConfig of this pool sets osImageURL; remove that or the stream";
@@ -177,7 +181,8 @@ pub(crate) fn plan_checked<'a>(
         warnings.extend(findings);
     }
     let name = name(&pool_name, &merged.spec);
-    warnings.extend(reconcilable(inputs, &name, &merged, &order).map_err(|(reason, f)| fail(reason, f))?);
+    let followed = reconcilable(inputs, &name, &merged, components);
+    warnings.extend(followed.map_err(|(reason, f)| fail(reason, f))?);
     let mut rendered = rendered(pool, controller_config, versions, &name, merged.spec);
     if overridden {
         let annotations = rendered.metadata.annotations.get_or_insert_default();

@@ -4,23 +4,22 @@
 //! What it is not: the rules of what running machines can apply, which are in `desired::rules`.
 
 use crate::config::blame::blamed;
-use crate::config::check::validate_machine_config;
+use crate::config::check::Component;
 use crate::config::inputs::Inputs;
-use crate::config::merge::Merged;
+use crate::config::merge::{Merged, sort};
 use crate::error::{Finding, Reason, Rule};
 use crate::version::Mode;
 use api::k8s::ResourceExt as _;
-use api::v1::MachineConfig;
 use desired::rules::{Broken, Compared, at_install, broken};
 
 /// Whether the machines in the pool's present config can apply the new one; if the pool has none, whether any machine
 /// can. Before there is a cluster, or if only newly installed machines would get all of the config, the result is a
-/// warning.
-pub(crate) fn reconcilable(
+/// warning. `components` are what was merged; they are asked for only if something is refused or warned about.
+pub(crate) fn reconcilable<'a>(
     inputs: &Inputs<'_>,
     name: &str,
     merged: &Merged,
-    order: &[&MachineConfig],
+    components: &dyn Fn() -> Vec<Component<'a>>,
 ) -> Result<Vec<Finding>, (Reason, Vec<Finding>)> {
     let new = Compared { config: &merged.config, fips: merged.spec.fips };
     let other = inputs.current.filter(|c| c.metadata.name.as_deref() != Some(name));
@@ -40,9 +39,9 @@ pub(crate) fn reconcilable(
         // The pool is in this very config already.
         (Some(_), None) => Some(new),
     };
-    // Merging has consumed the configs. They are parsed again only to find out which of them asks for it.
     let blamed = |rules: &[Broken<'_>]| {
-        let components: Vec<_> = order.iter().filter_map(|mc| validate_machine_config(mc).ok()).collect();
+        let mut components = components();
+        sort(&mut components);
         blamed(rules, new, &components)
     };
     let broken = broken(old, new, inputs.overrides);

@@ -59,7 +59,7 @@ pub(super) fn lint_pool(
     let versions = Versions { raw, hash: hash.max().unwrap_or_default() };
     let inputs =
         Inputs { stream, mode: Mode::Cluster, ..Inputs::new(pool, &good, controller_config, &versions) };
-    match plan_checked(&inputs, checked.into_iter()) {
+    match plan_checked(&inputs, checked.into_iter(), &|| components.clone()) {
         Ok(plan) => {
             all.extend(nobody_logs_in(pool, &plan, &components));
             all.extend(plan.warnings.into_iter().map(|f| of(Severity::Warning, f)));

@@ -198,7 +198,10 @@ fn always_written() -> Value {
     })
 }
 
-/// Lays one value over another, objects key by key.
+/// Lays what a file says over what Go writes anyway, objects key by key, as Go reads a file: null leaves what is there, and every
+/// other value counts, zeros too.
+///
+/// Not the rule of `kubelet_config::lay_over`, by which a zero sets nothing.
 fn overlay(under: &mut Value, over: Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {

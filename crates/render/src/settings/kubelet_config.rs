@@ -293,7 +293,10 @@ fn is_zero(v: &Value) -> bool {
     }
 }
 
-/// Lays settings over existing ones, objects key by key. A zero value sets nothing.
+/// Lays a user's settings over those of the nodes, objects key by key. A zero value sets nothing, as in the reference: there, a field
+/// that the user does not set is a zero.
+///
+/// Not the rule of `kubelet::overlay`, which reads a file, where zeros are meant.
 fn lay_over(under: &mut Value, over: Value) {
     match (under, over) {
         (_, over) if is_zero(&over) => {}

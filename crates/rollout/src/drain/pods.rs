@@ -258,13 +258,16 @@ fn take(pod: &PodView, budgets: &[&BudgetView], left: &mut [i32]) {
 }
 
 /// Doubles from [`RETRY_MIN`] to [`RETRY_MAX`], minus up to a quarter that differs from pod to pod, so that the pods of
-/// one budget do not all come back at the same instant.
+/// one budget do not all come back at the same instant. The number is no random one: equal inputs make equal plans.
 fn backoff(pod: &PodView, count: u32) -> SignedDuration {
-    let whole = RETRY_MIN.saturating_mul(1 << count.saturating_sub(1).min(8)).min(RETRY_MAX);
     let mut hasher = std::hash::DefaultHasher::new();
     (&pod.uid, count).hash(&mut hasher);
-    let part = i32::try_from(hasher.finish() % 256).unwrap_or(0);
-    whole - (whole / 4).saturating_mul(part) / 256
+    let [part, ..] = hasher.finish().to_le_bytes();
+    let (first, last) = (RETRY_MIN.unsigned_abs(), RETRY_MAX.unsigned_abs());
+    // From 0.5: three quarters of the whole wait.
+    let jitter = 1.0 - f64::from(part) / 512.0;
+    let wait = api::backoff::wait(first, last, count.saturating_sub(1), jitter);
+    SignedDuration::try_from(wait).unwrap_or(RETRY_MAX)
 }
 
 /// The list of pods for a text, an event or a condition.

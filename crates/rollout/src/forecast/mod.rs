@@ -14,6 +14,7 @@ use crate::layered::Target;
 use crate::plan::decide::plan;
 use crate::plan::{Capacity, PoolPlan, RolloutPlan, Step};
 use crate::view::{BudgetView, NodeView, PodView};
+use api::conditions::StatusCondition as _;
 use api::k8s::Time;
 use api::v1::{MachineConfigPool, MachineConfigPoolStatus};
 use serde::Serialize;
@@ -368,7 +369,7 @@ impl fmt::Display for PoolForecast {
             status.unavailable_machine_count,
             status.degraded_machine_count
         )?;
-        for c in status.conditions.iter().flatten().filter(|c| c.status == "True") {
+        for c in status.conditions.iter().flatten().filter(|c| c.is_true()) {
             match c.message.is_empty() {
                 true => writeln!(f, "  {}", c.type_)?,
                 false => writeln!(f, "  {}: {}", c.type_, c.message)?,

@@ -9,6 +9,7 @@ use crate::policy::{
     ApprovalRequest, Assigned, Costs, Policy, PolicyFacts, PolicyInput, PolicyPlan, PolicyPool, RanOn,
     RejectedElsewhere, Verdict, assign, holds_without_waves, is_rejected, time,
 };
+use api::conditions::get_true;
 use api::k8s::Time;
 use api::names::own;
 use api::text::{MAX_REASON_CHARS, cut};
@@ -287,7 +288,7 @@ impl PoolPolicies {
                 let word =
                     mine().find(|(pool, _)| pool == first).and_then(|(_, plan)| plan.held_for.as_deref());
                 let paused = self.paused.contains(*first).then_some("Paused");
-                let stored = old.conditions.iter().find(|c| c.type_ == HELD && c.status == "True");
+                let stored = get_true(&old.conditions, HELD);
                 let word = word.or(paused).or(stored.map(|c| c.reason.as_str())).unwrap_or("Held");
                 let words = held.iter().map(|(pool, why)| format!("pool {pool}: {why}"));
                 set(HELD, "True", word, &words.collect::<Vec<_>>().join("; "));

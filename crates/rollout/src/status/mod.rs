@@ -192,7 +192,7 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
         set(IMAGE_BUILD_DEGRADED, false, reason, message.to_owned());
         build_degraded = false;
     }
-    let render = conditions::get(&old_conditions, RENDER_DEGRADED).filter(|c| c.status == "True");
+    let render = conditions::get_true(&old_conditions, RENDER_DEGRADED);
     let rejected = rejected.map(|r| cut(&r.to_string(), MAX_ANSWER_CHARS).into_owned());
     let message = match (node_degraded, build_degraded, render) {
         _ if rejected.is_some() => rejected.clone().unwrap_or_default(),

@@ -9,7 +9,7 @@ use crate::node::Flags;
 use crate::view::{NodeView, own};
 use api::conditions::{self, Condition};
 use api::names::pool_condition::{NODE_DEGRADED, PINNED_IMAGE_SETS_DEGRADED, RENDER_DEGRADED};
-use api::text::{MAX_NODE_WORDS, cut};
+use api::text::{MAX_NODE_WORDS, cut, names};
 use api::v1::MachineConfigPool;
 
 /// The text about a config that has not proved itself. `served`: what machines get that boot for the first time; empty if
@@ -33,25 +33,21 @@ pub(super) fn line(pool: &MachineConfigPool, target: &Target) -> String {
 
 /// The text about nodes that report trouble.
 pub(super) fn degraded_nodes(nodes: &[(&NodeView, Flags)]) -> String {
-    let bad: Vec<_> = nodes.iter().filter(|(_, f)| f.degraded).map(|(n, _)| n).collect();
-    let named = bad.iter().take(NAMED_NODES).map(|n| match &n.reason {
+    let bad = nodes.iter().filter(|(_, f)| f.degraded);
+    let told = bad.map(|(n, _)| match &n.reason {
         // Quoted before it is cut, because a control character takes several characters.
         Some(reason) => {
             format!("Node {} is reporting: {}", n.name, cut(&format!("{reason:?}"), MAX_NODE_WORDS))
         }
         None => format!("Node {} is {}", n.name, n.state),
     });
-    let mut text = named.collect::<Vec<_>>().join(", ");
-    if bad.len() > NAMED_NODES {
-        text.push_str(&format!(", and {} more", bad.len() - NAMED_NODES));
-    }
-    text
+    names(told, NAMED_NODES)
 }
 
 /// The text about nodes that are put aside.
 pub(super) fn aside(nodes: &[(&NodeView, Flags)]) -> Option<String> {
     let all: Vec<&str> = nodes.iter().filter(|(_, f)| f.aside).map(|(n, _)| &*n.name).collect();
-    let named = api::text::names(&all, NAMED_NODES);
+    let named = names(&all, NAMED_NODES);
     (!all.is_empty()).then(|| {
         format!(
             "put aside, because their drains did not end: {named}; each goes when its pods can leave, or without its \
@@ -63,7 +59,7 @@ pub(super) fn aside(nodes: &[(&NodeView, Flags)]) -> Option<String> {
 
 /// The text about patches without an answer.
 pub(super) fn unanswered(overdue: &[&str]) -> Option<String> {
-    let names = api::text::names(overdue, NAMED_NODES);
+    let names = names(overdue, NAMED_NODES);
     (!overdue.is_empty()).then(|| {
         format!(
             "the API server does not answer changes of Node {names}; they are sent again, and slots are kept \

@@ -2,6 +2,7 @@
 
 use super::NodeView;
 use super::names::{Labels, Names};
+use api::conditions::is_true;
 use api::k8s::{LabelSelector, ObjectMeta, Pod, PodDisruptionBudget};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -123,8 +124,8 @@ impl EtcdMember {
         });
         let mirror = annotations.as_ref().is_some_and(|a| a.contains_key(MIRROR));
         let node = pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).filter(|n| !n.is_empty())?;
-        let mut conditions = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
-        let ready = conditions.any(|c| c.type_ == "Ready" && c.status == "True");
+        let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_deref());
+        let ready = is_true(conditions.unwrap_or_default(), "Ready");
         let mut containers = pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten());
         let container =
             containers.find(|c| c.name == Self::CONTAINER).and_then(|c| c.container_id.as_deref());

@@ -355,6 +355,6 @@ fn one_nodes_long_reason_never_makes_the_status_too_large() {
     for text in ["ü", "\u{1}", "🦀", "\u{10ffff}"] {
         let (size, message) = of(&text.repeat(240_000), 12);
         assert!(size < 200_000, "{size} bytes");
-        assert!(message.contains("Node n0 ") && message.ends_with(", and 2 more"), "{message}");
+        assert!(message.contains("Node n0 ") && message.ends_with(" and 2 more"), "{message}");
     }
 }

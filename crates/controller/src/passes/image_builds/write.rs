@@ -6,6 +6,7 @@ use crate::io::clock::now;
 use crate::io::events::{Source, reference};
 use crate::passes::old_images;
 use crate::shared::Shared;
+use api::conditions::StatusCondition as _;
 use api::events::ControllerEvent;
 use api::k8s::{ConfigMap, ResourceExt};
 use api::names::{NAMESPACE, annotation};
@@ -209,7 +210,7 @@ async fn write_status(
     if let Some(pool) = build.labels().get(names::POOL) {
         shared.metrics.images.count(pool, &news);
     }
-    let said = answer.status.iter().flat_map(|s| s.conditions.iter().flatten()).find(|c| c.status == "True");
+    let said = answer.status.iter().flat_map(|s| s.conditions.iter().flatten()).find(|c| c.is_true());
     let said = said.map(|c| c.message.clone()).unwrap_or_default();
     let event = match state {
         State::Succeeded => Some(ControllerEvent::BuildCompleted),

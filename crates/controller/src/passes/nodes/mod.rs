@@ -68,7 +68,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
         Right::new("patch", kind::POOLS),
         Right::new("patch", kind::POOL_STATUS),
         Right::new("patch", kind::ROLLOUT_POLICY_STATUS),
-        // The gates of policies.
+        // The gates of RolloutPolicies. Rights to Secrets and Jobs are for people to give, by name and namespace.
         Right::new("list", kind::DEPLOYMENTS),
         Right::new("list", kind::STATEFUL_SETS),
         Right::new("list", kind::DAEMON_SETS),

@@ -59,7 +59,8 @@ pub(crate) const PASS: Descriptor = Descriptor {
         Right::new("create", kind::CONFIGS),
         Right::new("patch", kind::CONFIGS),
         Right::new("delete", kind::CONFIGS),
-        Right::new("patch", kind::CONTROLLER_CONFIGS),
+        // Which version it belongs to, see `version_claim`.
+        Right::named("patch", kind::CONTROLLER_CONFIGS, &[CONTROLLER_CONFIG]),
         Right::new("patch", kind::CONTROLLER_CONFIG_STATUS),
         Right::new("update", kind::CONTROLLER_CONFIG_FINALIZERS),
     ],

@@ -1,63 +1,32 @@
 //! The rights of the controller: its ClusterRole, and its Role in its own namespace.
+//!
+//! What it is not: which rights its passes need. Their descriptors say that, and `cargo xtask gen` makes `rules.rs` from them.
+
+mod rules;
 
 use super::objects::{READ, named, rule};
-use super::{CONTROLLER, OPENSHIFT_SETTINGS, PULL_SECRET, SETTINGS_GROUP};
-use api::names::{CONTROLLER_CONFIG, GROUP, PUSHED_IMAGES};
-use serde_json::Value;
+use super::{CONTROLLER, PULL_SECRET};
+use api::names::PUSHED_IMAGES;
+use serde_json::{Value, json};
 
-/// The rules of the controller's ClusterRole. A test compares them with what its passes declare.
+/// A rule of the controller's ClusterRole.
+struct Rule {
+    group: &'static str,
+    resources: &'static [&'static str],
+    /// The names of the objects that it is limited to; empty: all objects.
+    names: &'static [&'static str],
+    verbs: &'static [&'static str],
+}
+
+/// The rules of the controller's ClusterRole.
 pub fn controller() -> Vec<Value> {
-    let config = "config.openshift.io";
-    vec![
-        rule(GROUP, &["machineconfigs"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
-        rule(GROUP, &["machineconfigpools"], &["get", "list", "watch", "patch"]),
-        rule(GROUP, &["controllerconfigs"], &READ),
-        // Whose version it is, see `passes/version_claim.rs` of the controller, and the topology, see `rollout::topology`.
-        named(GROUP, "controllerconfigs", &[CONTROLLER_CONFIG], &["patch"]),
-        rule(GROUP, &["kubeletconfigs", "containerruntimeconfigs"], &["get", "list", "watch", "patch"]),
-        rule(
-            GROUP,
-            &[
-                "machineconfigpools/status",
-                "controllerconfigs/status",
-                "kubeletconfigs/status",
-                "containerruntimeconfigs/status",
-                "machineconfignodes/status",
-                "machineosconfigs/status",
-                "machineosbuilds/status",
-            ],
-            &["patch"],
-        ),
-        // Where an API server asks for it (OwnerReferencesPermissionEnforcement): what is made from these has them as
-        // owners that are not to go first.
-        rule(
-            GROUP,
-            &[
-                "machineconfigpools/finalizers",
-                "controllerconfigs/finalizers",
-                "kubeletconfigs/finalizers",
-                "containerruntimeconfigs/finalizers",
-            ],
-            &["update"],
-        ),
-        rule(GROUP, &["machineconfignodes"], &["get", "list", "watch", "create", "patch", "delete"]),
-        rule(GROUP, &["machineosconfigs"], &["get", "list", "watch", "patch"]),
-        rule(GROUP, &["machineosbuilds"], &["get", "list", "watch", "create", "patch", "delete"]),
-        rule(GROUP, &["osimagestreams"], &["get", "list", "watch", "patch"]),
-        rule(GROUP, &["pinnedimagesets"], &READ),
-        rule(GROUP, &["osimagestreams/status"], &["patch"]),
-        rule(SETTINGS_GROUP, &["rolloutpolicies"], &READ),
-        rule(SETTINGS_GROUP, &["rolloutpolicies/status"], &["patch"]),
-        // Gates of RolloutPolicies. Rights to Secrets and Jobs are for people to give, by name and namespace.
-        rule("apps", &["deployments", "statefulsets", "daemonsets"], &["list"]),
-        rule("", &["nodes"], &["get", "list", "watch", "patch"]),
-        rule("", &["pods"], &READ),
-        rule("", &["pods/eviction"], &["create"]),
-        rule("policy", &["poddisruptionbudgets"], &READ),
-        rule(config, &OPENSHIFT_SETTINGS, &READ),
-        rule(config, &["imagepolicies/status"], &["patch"]),
-        rule("operator.openshift.io", &["imagecontentsourcepolicies", "machineconfigurations"], &READ),
-    ]
+    let value = |Rule { group, resources, names, verbs }: &Rule| match names {
+        [] => rule(group, resources, verbs),
+        names => {
+            json!({"apiGroups": [group], "resources": resources, "resourceNames": names, "verbs": verbs})
+        }
+    };
+    rules::RULES.iter().map(value).collect()
 }
 
 pub(super) fn controller_in_namespace(pull_secret: Option<&str>) -> Vec<Value> {

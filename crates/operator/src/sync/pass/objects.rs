@@ -11,6 +11,7 @@ use crate::sync::objects::{
 };
 use crate::sync::plan::{self, Inputs};
 use crate::sync::{Stop, cluster};
+use api::text::statements;
 use client::CallError;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
@@ -72,11 +73,8 @@ impl Syncer {
             if errors.iter().all(CallError::is_conflict) {
                 return Err(StepError::Conflict);
             }
-            let texts: Vec<String> = errors.iter().take(SHOWN).map(CallError::chain).collect();
-            let more = errors.len().saturating_sub(SHOWN);
-            let more = if more > 0 { format!(" and {more} more objects") } else { String::new() };
-            let remedy = remedy(first);
-            return Err(failed(format!("{}{more}; {remedy}", texts.join("; "))));
+            let texts = statements(errors.iter().map(CallError::chain), SHOWN);
+            return Err(failed(format!("{texts}; {}", remedy(first))));
         }
         match slow {
             None => Ok(()),
