@@ -110,9 +110,7 @@ fn waiting(
     let progress = object.and_then(|o| o.status.as_ref()?.pools.iter().find(|p| p.name == name));
     let progress = progress.filter(|p| p.config.as_deref() == Some(target));
     let Some(wave) = progress.and_then(|p| p.wave.as_deref()) else {
-        return Err(format!(
-            "no wave of pool {name} waits for an approval; `mco status` says where it stands"
-        ));
+        return Err(format!("no wave of pool {name} waits for an approval; `mco status` shows its progress"));
     };
     if let Some(expected) = expected.filter(|e| *e != wave) {
         return Err(format!(

@@ -20,7 +20,7 @@ pub use pause::{Paused, pause};
 pub use pool_subject::PoolSubject;
 pub use preview::{Continue, Preview, preview};
 pub use retry::{RetriedNode, retry};
-pub use undo::{Undo, UndoSubject, Undoing, undo};
+pub use undo::{PlannedUndo, Undo, UndoSubject, undo};
 
 use client::CallError;
 use insight::{ChangeError, FollowError, ListError, RollbackError, UnreadableConfig, UnrenderableError};

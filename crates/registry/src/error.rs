@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// What one place answered, or did not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Why {
+pub enum RequestFailure {
     /// 404.
     #[error("it does not have the image")]
     NotFound,
@@ -57,7 +57,7 @@ pub enum Why {
     Unreadable(String),
 }
 
-impl Why {
+impl RequestFailure {
     /// Whether the same request may succeed soon.
     #[must_use]
     pub fn should_retry(&self) -> bool {
@@ -94,7 +94,7 @@ pub enum RegistryError {
         /// The image.
         image: String,
         /// Each place that was asked, in order, and why it is none.
-        tried: Vec<(String, Why)>,
+        tried: Vec<(String, RequestFailure)>,
     },
     /// Not for this architecture.
     #[error("image {image} is for {}, not for {wanted}", has.join(", "))]

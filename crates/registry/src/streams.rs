@@ -3,7 +3,7 @@
 //!
 //! What it is not: the choice among streams (see `render`).
 
-use crate::error::{RegistryError, Why};
+use crate::error::{RegistryError, RequestFailure};
 use crate::facts::ImageFacts;
 use crate::inspect::{Registry, failed};
 use crate::reference::Reference;
@@ -148,7 +148,8 @@ impl Registry {
         }
         let by_digest = Reference::parse(&facts.image)?;
         let references = self.file(&by_digest, None, REFERENCES).await?;
-        let unreadable = |why| failed(image, image.host(), Why::Unreadable(format!("{REFERENCES}: {why}")));
+        let unreadable =
+            |why| failed(image, image.host(), RequestFailure::Unreadable(format!("{REFERENCES}: {why}")));
         let mut all = vec![];
         for name in of_release(&references).map_err(unreadable)? {
             all.push(self.inspect(&Reference::parse(&name)?, None).await?);

@@ -2,7 +2,7 @@
 
 use crate::fake_registry::{CannedAnswer, FakeRegistry, Images, ReceivedRequest, settings};
 use crate::transport::{Limits, Proxies, Settings};
-use crate::{Digest, ImageFacts, Reference, Registry, RegistryError, Why};
+use crate::{Digest, ImageFacts, Reference, Registry, RegistryError, RequestFailure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
@@ -27,7 +27,7 @@ async fn inspect(settings: Settings, image: &Reference) -> Result<Arc<ImageFacts
 }
 
 /// Why the one place that was asked is none.
-fn why(result: Result<Arc<ImageFacts>, RegistryError>) -> Why {
+fn why(result: Result<Arc<ImageFacts>, RegistryError>) -> RequestFailure {
     match result.unwrap_err() {
         RegistryError::Failed { mut tried, .. } if tried.len() == 1 => tried.remove(0).1,
         other => panic!("{other}"),
@@ -111,9 +111,9 @@ async fn a_token_is_fetched_as_the_registry_demands_and_the_password_stays_at_th
     let to_registry: Vec<String> =
         registry.asked.lock().unwrap().iter().map(|a| a.authorization().to_owned()).collect();
     assert_eq!(to_registry, ["", "Bearer t0", "Bearer t0"]);
-    assert_eq!(why(inspect(settings(), &at).await), Why::Denied { sent: false });
+    assert_eq!(why(inspect(settings(), &at).await), RequestFailure::Denied { sent: false });
     let wrong = why(inspect(with_login(&registry.server, "me:hunter2"), &at).await);
-    assert_eq!(wrong, Why::Denied { sent: true });
+    assert_eq!(wrong, RequestFailure::Denied { sent: true });
     assert!(!wrong.to_string().contains("hunter2"));
 }
 
@@ -143,9 +143,12 @@ async fn an_identity_token_is_exchanged_and_a_password_is_sent_where_it_is_deman
     );
     // Basic: the tag does not exist, which only shows after the login.
     let at = image(&registry.server, ":basic");
-    assert_eq!(why(inspect(with_login(&registry.server, "me:pass"), &at).await), Why::NotFound);
-    assert_eq!(why(inspect(with_login(&registry.server, "me:no"), &at).await), Why::Denied { sent: true });
-    assert_eq!(why(inspect(settings(), &at).await), Why::Denied { sent: false });
+    assert_eq!(why(inspect(with_login(&registry.server, "me:pass"), &at).await), RequestFailure::NotFound);
+    assert_eq!(
+        why(inspect(with_login(&registry.server, "me:no"), &at).await),
+        RequestFailure::Denied { sent: true }
+    );
+    assert_eq!(why(inspect(settings(), &at).await), RequestFailure::Denied { sent: false });
 }
 
 #[tokio::test]
@@ -177,7 +180,7 @@ async fn what_has_another_digest_is_no_answer() {
         let at = image(&registry.server, ":latest");
         let at = if lie == "by tag" { at } else { at.at(digest.clone()) };
         let why = why(inspect(settings(), &at).await);
-        assert!(matches!(why, Why::Lies(_)) && !why.should_retry(), "{lie}: {why}");
+        assert!(matches!(why, RequestFailure::Lies(_)) && !why.should_retry(), "{lie}: {why}");
     }
 }
 
@@ -205,7 +208,7 @@ async fn a_redirect_is_followed_without_the_credentials() {
         CannedAnswer::status(302).with("Location", asked.line.trim_start_matches("GET "))
     })
     .await;
-    assert!(matches!(why(inspect(settings(), &image(&circle.server, "")).await), Why::Lies(_)));
+    assert!(matches!(why(inspect(settings(), &image(&circle.server, "")).await), RequestFailure::Lies(_)));
     assert_eq!(circle.lines().len(), 6);
 }
 
@@ -242,14 +245,17 @@ async fn who_never_answers_or_never_ends_is_given_up() {
     let short = |limits: Limits| Settings { limits: Limits { attempts: 1, ..limits }, ..settings() };
     let quick = Limits { request: Duration::from_millis(300), ..settings().limits };
     let why_silent = why(inspect(short(quick), &image(&silent.server, "")).await);
-    assert!(matches!(why_silent, Why::Silent { .. }), "{why_silent}");
+    assert!(matches!(why_silent, RequestFailure::Silent { .. }), "{why_silent}");
     let whole = Limits { whole: Duration::from_millis(300), ..settings().limits };
-    assert!(matches!(why(inspect(short(whole), &image(&silent.server, "")).await), Why::Silent { .. }));
+    assert!(matches!(
+        why(inspect(short(whole), &image(&silent.server, "")).await),
+        RequestFailure::Silent { .. }
+    ));
     let endless = FakeRegistry::start(|_| CannedAnswer { endless: true, ..CannedAnswer::ok("{") }).await;
     let small = Limits { document: 100_000, ..settings().limits };
     assert_eq!(
         why(inspect(short(small), &image(&endless.server, "")).await),
-        Why::TooLarge { most: 100_000 }
+        RequestFailure::TooLarge { most: 100_000 }
     );
 }
 
@@ -365,7 +371,10 @@ async fn a_registrys_own_authority_is_trusted_for_that_registry_only() {
     let at = image(&registry.server, "");
     let strict = || Settings { insecure: false, ..settings() };
     let refused = why(inspect(strict(), &at).await);
-    assert!(matches!(&refused, Why::Unreachable(words) if words.contains("certificate")), "{refused}");
+    assert!(
+        matches!(&refused, RequestFailure::Unreachable(words) if words.contains("certificate")),
+        "{refused}"
+    );
     let mut other = strict();
     assert_eq!(other.trust.add(Some("127.0.0.1:1"), key.cert.pem().as_bytes()), 1);
     assert!(inspect(other.clone(), &at).await.is_err());

@@ -168,7 +168,7 @@ impl<T> Store<T> {
     }
 
     /// Waits until the cache is marked as possibly out of date (see [`Cache::doubt`]).
-    pub(crate) async fn doubted(&self) {
+    pub(crate) async fn until_doubted(&self) {
         let _ = self.synced.subscribe().wait_for(|s| !*s).await;
     }
 

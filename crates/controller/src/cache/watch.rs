@@ -69,7 +69,7 @@ impl Presence {
 
 /// What happens when a kind cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need {
+pub(crate) enum ReadRequirement {
     /// Nothing is decided until it can.
     Always,
     /// If it is not served, or we may not read it, it counts as empty.
@@ -84,7 +84,7 @@ pub(crate) enum Need {
 /// what happens when it cannot be read.
 pub(crate) struct WatchedKind {
     pub(crate) kind: String,
-    pub(crate) need: Need,
+    pub(crate) need: ReadRequirement,
     pub(crate) api: Api<DynamicObject>,
     /// Which of its objects are watched.
     pub(crate) which: watcher::Config,

@@ -10,7 +10,7 @@ use api::names::annotation;
 use api::rendered::RenderedName;
 use api::v1::MachineConfig;
 use client::{call, call_optional};
-use desired::{DisruptionPolicy, Wanted};
+use desired::{DesiredHost, DisruptionPolicy};
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
@@ -56,7 +56,7 @@ impl CostsOfChanges {
     }
 
     /// Has these computed, if they are not known or old, and forgets all others.
-    pub(super) fn want(&self, shared: &Arc<Shared>, mut asked: BTreeSet<ChangeAsked>) {
+    pub(super) fn request(&self, shared: &Arc<Shared>, mut asked: BTreeSet<ChangeAsked>) {
         asked = to_compute(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner), asked);
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         if asked.is_empty() {
@@ -99,7 +99,7 @@ async fn cost(shared: &Shared, change: &ChangeAsked) -> Result<ChangeCost, Strin
     let get = async |name: &str| {
         let read =
             call(|| format!("machineconfig {name}"), configs.get(name)).await.map_err(|e| e.chain())?;
-        Wanted::parse(&read.spec).map_err(|bad| {
+        DesiredHost::parse(&read.spec).map_err(|bad| {
             let findings: Vec<String> = bad.iter().map(ToString::to_string).collect();
             format!("machineconfig {name}: {}", findings.join("; "))
         })

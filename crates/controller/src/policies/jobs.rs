@@ -6,8 +6,8 @@
 //!
 //! What it is not: the requests and the watch (see `job_watch`), or what an end means for the gate (see `rollout::policy::gates`).
 
-use crate::policies::check_subject::{OfPolicy, Wanted};
-use crate::policies::job_watch::{End, Ends, Following, JobApi, end_of};
+use crate::policies::check_subject::{CheckSubject, PolicyReference};
+use crate::policies::job_watch::{JobApi, JobEnd, JobEnds, JobWatch, end_of};
 use crate::policies::requests::WORDS;
 use crate::shared::Shared;
 use api::text::cut;
@@ -48,7 +48,7 @@ pub(super) struct Jobs {
     /// The CronJob's template, and when it was read.
     template: Option<(Instant, Value)>,
     /// The watch of their ends.
-    following: Option<Following>,
+    following: Option<JobWatch>,
 }
 
 impl Jobs {
@@ -63,7 +63,7 @@ impl Jobs {
         &mut self,
         shared: &Shared,
         gate: &Gate,
-        wanted: &mut watch::Receiver<Wanted>,
+        wanted: &mut watch::Receiver<CheckSubject>,
     ) -> Reading {
         let done = match &gate.check {
             Check::Job { namespace, cron_job } => self.run(shared, gate, (namespace, cron_job), wanted).await,
@@ -81,7 +81,7 @@ impl Jobs {
         shared: &Shared,
         gate: &Gate,
         (namespace, cron_job): (&str, &str),
-        wanted: &mut watch::Receiver<Wanted>,
+        wanted: &mut watch::Receiver<CheckSubject>,
     ) -> Result<Reading, String> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", "CronJob"));
         let cron_jobs: Api<DynamicObject> = Api::namespaced_with(shared.client.clone(), namespace, &resource);
@@ -98,9 +98,9 @@ impl Jobs {
         let (_, template) = &*self.template.insert(template);
         let requests = Semaphore::new(REQUESTS_OF_JOBS);
         // A task of a gate is about one attempt (see `checks`); only the nodes change.
-        let about = Wanted { nodes: vec![], ..wanted.borrow().clone() };
+        let about = CheckSubject { nodes: vec![], ..wanted.borrow().clone() };
         let following = self.following.get_or_insert_with(|| {
-            Following::start(jobs.clone(), format!("{ATTEMPT}={}", attempt(gate, &about)))
+            JobWatch::start(jobs.clone(), format!("{ATTEMPT}={}", attempt(gate, &about)))
         });
         let ends = following.ends.clone();
         let one = async |node: Arc<str>| {
@@ -149,15 +149,15 @@ fn late(gate: &Gate) -> String {
 }
 
 /// The value of [`ATTEMPT`]: all Jobs of a gate at one attempt have the same.
-fn attempt(gate: &Gate, about: &Wanted) -> String {
+fn attempt(gate: &Gate, about: &CheckSubject) -> String {
     let hash = Sha256::digest(job_name(gate, about, ""));
     api::text::hex(hash.iter().take(8))
 }
 
 /// The Job's name. A Job of an earlier attempt at the same config says nothing of this one, so the name follows the
 /// policy's generation and the time at which the rollout began.
-fn job_name(gate: &Gate, about: &Wanted, node: &str) -> String {
-    let Wanted { config, since, policy, baseline: _, workloads: _, nodes: _, away: _ } = about;
+fn job_name(gate: &Gate, about: &CheckSubject, node: &str) -> String {
+    let CheckSubject { config, since, policy, baseline: _, workloads: _, nodes: _, away: _ } = about;
     let generation = policy.generation.unwrap_or_default();
     let since = since.as_ref().map(|t| t.0.as_second()).unwrap_or_default();
     let hash = Sha256::digest(format!("{config}/{node}/{}/{generation}/{since}", policy.uid));
@@ -168,14 +168,14 @@ fn job_name(gate: &Gate, about: &Wanted, node: &str) -> String {
 
 /// A Job on one node from a CronJob's template. It goes with its policy, and a day after its end unless the template
 /// says when.
-fn job(template: &Value, about: &Wanted, node: &str, name: &str, attempt: String) -> Value {
+fn job(template: &Value, about: &CheckSubject, node: &str, name: &str, attempt: String) -> Value {
     let mut job = template.clone();
     job["apiVersion"] = "batch/v1".into();
     job["kind"] = "Job".into();
     job["metadata"]["name"] = name.into();
     job["metadata"]["labels"][ATTEMPT] = attempt.into();
     job["metadata"]["annotations"]["machineconfig.dev/config"] = (*about.config).into();
-    let OfPolicy { name, uid, generation: _ } = &about.policy;
+    let PolicyReference { name, uid, generation: _ } = &about.policy;
     if !uid.is_empty() {
         job["metadata"]["ownerReferences"] = json!([
             {"apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "name": name, "uid": uid},
@@ -190,10 +190,10 @@ fn job(template: &Value, about: &Wanted, node: &str, name: &str, attempt: String
 
 /// Waits for the end of the Job on one node. Returns how it failed, if it did.
 async fn one_job(
-    (requests, jobs, ends): (&Semaphore, &JobApi, &Ends),
+    (requests, jobs, ends): (&Semaphore, &JobApi, &JobEnds),
     gate: &Gate,
     template: &Value,
-    about: &Wanted,
+    about: &CheckSubject,
     node: &str,
 ) -> Result<Option<String>, String> {
     let name = job_name(gate, about, node);
@@ -227,7 +227,7 @@ async fn one_job(
         exists = true;
         let mut end = end_of(&job);
         if end.is_none() {
-            let wait = if ends.are_told() { LOOK_BESIDE_WATCH } else { pause };
+            let wait = if ends.is_running() { LOOK_BESIDE_WATCH } else { pause };
             pause = (pause * 2).min(longest);
             match timeout(wait, &mut told).await {
                 Ok(Ok(ended)) => end = Some(ended),
@@ -237,8 +237,8 @@ async fn one_job(
             }
         }
         match end {
-            Some(End::Well) => return Ok(None),
-            Some(End::Failed(why)) => return Ok(Some(format!("{name} on {node} ({why})"))),
+            Some(JobEnd::Well) => return Ok(None),
+            Some(JobEnd::Failed(why)) => return Ok(Some(format!("{name} on {node} ({why})"))),
             None => {}
         }
     }

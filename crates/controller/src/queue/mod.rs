@@ -229,7 +229,7 @@ pub(crate) async fn serve(
             if matches!(outcome, Outcome::Failed(_)) {
                 tally.failed.fetch_add(1, Ordering::Relaxed);
             }
-            metrics.worked(how.name, waited, begin.elapsed());
+            metrics.record_pass(how.name, waited, begin.elapsed());
             outcome
         })
     };

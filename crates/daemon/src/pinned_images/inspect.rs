@@ -5,7 +5,7 @@
 
 use super::grpc::GrpcError;
 use super::images::{Images, RoundError};
-use super::plan::{Facts, Reserve, Space, Wanted, images};
+use super::plan::{Facts, PinnedSet, Reserve, Space, images};
 use super::runtime::{Kind, Runtime, RuntimeError, sockets, stored_name};
 use crate::protocol::join::KUBELET_SETTINGS;
 use api::k8s::Node;
@@ -34,7 +34,7 @@ impl Images {
     pub(super) async fn facts(
         &self,
         runtime: &Runtime,
-        sets: &[Wanted],
+        sets: &[PinnedSet],
         node: &Node,
         folder: Option<&str>,
     ) -> Result<Facts, RoundError> {

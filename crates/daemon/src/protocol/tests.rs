@@ -6,7 +6,7 @@ mod random_histories;
 mod trial;
 
 use super::{
-    Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, NodeFacts, Pair, Phase,
+    Action, ConfigPair, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, NodeFacts, Phase,
     RebootFact, TriedFacts, View, Waiting, backoff, cut_reason, disturbing_backoff, outage_backoff, step,
 };
 use crate::protocol::clock::Moment;
@@ -48,8 +48,8 @@ fn mk_view(disk: &str, current: &str, desired: &str, state: &str) -> View {
     }
 }
 
-fn pair(from: &str, to: &str) -> Pair {
-    Pair { from: from.into(), to: to.into() }
+fn pair(from: &str, to: &str) -> ConfigPair {
+    ConfigPair { from: from.into(), to: to.into() }
 }
 
 fn owed(config: &str) -> RebootFact {
@@ -127,7 +127,7 @@ fn the_next_action_follows_from_disk_and_node() {
     for (about, view, want) in rows {
         let got = match step(&view) {
             Action::Idle => "idle".to_owned(),
-            Action::Prepare(Pair { from, to }) => format!("{from}>{to}"),
+            Action::Prepare(ConfigPair { from, to }) => format!("{from}>{to}"),
             Action::Write { .. } => "write".to_owned(),
             Action::Wait { why: Waiting::Desired, .. } => "wait".to_owned(),
             Action::Join => "join".to_owned(),

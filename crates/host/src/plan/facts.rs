@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use desired::mask::argument;
-use desired::{DEFAULT_KERNEL, OsField, OsWanted};
+use desired::{DEFAULT_KERNEL, DesiredOs, OsField};
 use serde::{Serialize, Serializer};
 
 use crate::disk::found::{Attributes, Found};
@@ -179,7 +179,7 @@ impl Facts {
 
     /// These facts where nobody has allowed what needs consent: those parts cannot be changed then. What a config only gives up
     /// needs none.
-    pub(crate) fn without_consent(&self, wants: &OsWanted) -> Self {
+    pub(crate) fn without_consent(&self, wants: &DesiredOs) -> Self {
         let mut facts = self.clone();
         let asks = |field: &OsField| match field {
             OsField::Extensions => !wants.extensions.is_empty(),

@@ -11,7 +11,7 @@
 //! Not here: what else changes in the operating system (see `plan::os`), nor the image that a Node names besides its config
 //! (see `desired::no_way_back`).
 
-use desired::{Irreconcilable, OsField, Scope, Wanted};
+use desired::{DesiredHost, Irreconcilable, OsField, Scope};
 
 use crate::paths::OS_BEFORE;
 use crate::plan::facts::Facts;
@@ -20,7 +20,7 @@ use crate::system::os::reference::same_image;
 
 /// What becomes of the image of a host whose new config names none.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum GivenUp {
+pub(crate) enum ImageGivenUp {
     /// The old config named none either, or the new one names one.
     No,
     /// The host keeps the image that it runs.
@@ -35,9 +35,9 @@ pub(crate) enum GivenUp {
     Refused(Irreconcilable),
 }
 
-impl GivenUp {
+impl ImageGivenUp {
     /// What the change between these configs means for a host with these facts.
-    pub(crate) fn of(old: &Wanted, new: &Wanted, facts: &Facts) -> Self {
+    pub(crate) fn of(old: &DesiredHost, new: &DesiredHost, facts: &Facts) -> Self {
         if old.os.image.is_empty() || !new.os.image.is_empty() {
             return Self::No;
         }
@@ -93,15 +93,17 @@ impl GivenUp {
                 "the host runs what it ran before MachineConfigs named an image, and stays there".to_owned()
             }
             Self::Back(image) => {
-                format!("the host goes back to what it ran before MachineConfigs named an image: {image}")
+                format!(
+                    "the host goes back to the image that it ran before MachineConfigs named one: {image}"
+                )
             }
         };
         Some(format!("{field} is not set any more: {told}"))
     }
 }
 
-fn refused(why: String, remedy: String) -> GivenUp {
-    GivenUp::Refused(Irreconcilable {
+fn refused(why: String, remedy: String) -> ImageGivenUp {
+    ImageGivenUp::Refused(Irreconcilable {
         path: OsField::Image.path().to_owned(),
         why,
         remedy,
@@ -111,7 +113,12 @@ fn refused(why: String, remedy: String) -> GivenUp {
 
 /// Whether a change needs to know what the running deployment was made from: a config names the first image, or none does any
 /// more. `unknown`: what the host had is not known from configs, because another program set it up.
-pub(crate) fn asks_for_origin(old: &Wanted, new: &Wanted, recorded: &RecordedOs, unknown: bool) -> bool {
+pub(crate) fn asks_for_origin(
+    old: &DesiredHost,
+    new: &DesiredHost,
+    recorded: &RecordedOs,
+    unknown: bool,
+) -> bool {
     let (had, has) = (!old.os.image.is_empty(), !new.os.image.is_empty());
     match recorded {
         RecordedOs::Nothing => has && (!had || unknown),
@@ -123,8 +130,8 @@ pub(crate) fn asks_for_origin(old: &Wanted, new: &Wanted, recorded: &RecordedOs,
 /// What is to be recorded: a config names the first image, and there is no record. A host that was set up by another program
 /// (`unknown`) and runs that image already has none of before it.
 pub(crate) fn to_record<'f>(
-    old: &Wanted,
-    new: &Wanted,
+    old: &DesiredHost,
+    new: &DesiredHost,
     facts: &'f Facts,
     unknown: bool,
 ) -> Option<&'f OsOrigin> {
@@ -144,9 +151,9 @@ mod tests {
     use crate::plan::facts::EffectFacts;
     use crate::system::os::{Deployment, OsStatus};
 
-    fn config(image: &str) -> Wanted {
+    fn config(image: &str) -> DesiredHost {
         let spec = serde_json::json!({"osImageURL": image, "config": {"ignition": {"version": "3.4.0"}}});
-        Wanted::parse(&serde_json::from_value(spec).unwrap()).unwrap()
+        DesiredHost::parse(&serde_json::from_value(spec).unwrap()).unwrap()
     }
 
     fn image(reference: &str) -> OsOrigin {
@@ -174,22 +181,22 @@ mod tests {
         let stock = "ostree-unverified-registry:q.io/stock@sha256:1";
         let ran = |origin: OsOrigin| RecordedOs::Ran(origin);
         for (about, old, new, facts, want) in [
-            ("none is given up", "", "", facts("q.io/stock:1", RecordedOs::Nothing, None), GivenUp::No),
-            ("another one", "a", "b", facts("a", ran(image(stock)), None), GivenUp::No),
-            ("no record", "a", "", facts("a", RecordedOs::Nothing, None), GivenUp::Keeps),
+            ("none is given up", "", "", facts("q.io/stock:1", RecordedOs::Nothing, None), ImageGivenUp::No),
+            ("another one", "a", "b", facts("a", ran(image(stock)), None), ImageGivenUp::No),
+            ("no record", "a", "", facts("a", RecordedOs::Nothing, None), ImageGivenUp::Keeps),
             (
                 "back",
                 "a",
                 "",
                 facts("a", ran(image(stock)), Some(image("a"))),
-                GivenUp::Back(stock.to_owned()),
+                ImageGivenUp::Back(stock.to_owned()),
             ),
             (
                 "the same by name",
                 "a",
                 "",
                 facts("q.io/stock@sha256:1", ran(image(stock)), None),
-                GivenUp::Runs,
+                ImageGivenUp::Runs,
             ),
             // The config named by its tag what the host ran already.
             (
@@ -197,22 +204,22 @@ mod tests {
                 "q.io/stock:1",
                 "",
                 facts("q.io/stock:1", ran(image(stock)), Some(image(stock))),
-                GivenUp::Runs,
+                ImageGivenUp::Runs,
             ),
-            ("by hand", "a", "", facts("", ran(branch()), None), GivenUp::Runs),
-            ("no host was looked at", "a", "", Facts::default(), GivenUp::Unknown),
+            ("by hand", "a", "", facts("", ran(branch()), None), ImageGivenUp::Runs),
+            ("no host was looked at", "a", "", Facts::default(), ImageGivenUp::Unknown),
             (
                 "an ordinary host",
                 "a",
                 "",
                 Facts { os: None, ..facts("", RecordedOs::Nothing, None) },
-                GivenUp::Keeps,
+                ImageGivenUp::Keeps,
             ),
         ] {
-            let got = GivenUp::of(&config(old), &config(new), &facts);
+            let got = ImageGivenUp::of(&config(old), &config(new), &facts);
             assert_eq!(got, want, "{about}");
             let told = got.note().unwrap_or_default();
-            assert_eq!(told.contains(stock), matches!(got, GivenUp::Back(_)), "{about}: {told}");
+            assert_eq!(told.contains(stock), matches!(got, ImageGivenUp::Back(_)), "{about}: {told}");
         }
     }
 
@@ -222,8 +229,8 @@ mod tests {
             (RecordedOs::Ran(branch()), "fedora:fedora/x86_64/stable"),
             (RecordedOs::read(Some("{")), "cannot be read"),
         ] {
-            let got = GivenUp::of(&config("a"), &config(""), &facts("a", recorded, Some(image("a"))));
-            let GivenUp::Refused(why) = got else { panic!("{got:?}") };
+            let got = ImageGivenUp::of(&config("a"), &config(""), &facts("a", recorded, Some(image("a"))));
+            let ImageGivenUp::Refused(why) = got else { panic!("{got:?}") };
             let text = why.to_string();
             assert!(text.contains(said) && text.contains(OS_BEFORE), "{text}");
             assert!(text.contains("spec.osImageURL"), "{text}");

@@ -69,7 +69,7 @@ pub trait Programs: Send + fmt::Debug {
         _environment: &[(String, String)],
         pull: &Pull,
     ) -> Result<Output, ProgramError> {
-        self.run(program, args, limit).inspect(|output| pull.hear(output.text.as_bytes()))
+        self.run(program, args, limit).inspect(|output| pull.take_output(output.text.as_bytes()))
     }
 }
 
@@ -148,7 +148,7 @@ fn run(start: &Start<'_>) -> Result<Output, String> {
     };
     let status = child.wait().map_err(|e| e.to_string())?;
     if !status.success() {
-        return Err(format!("{status}: {}", last_words(&err)));
+        return Err(format!("{status}: {}", last_lines(&err)));
     }
     Ok(Output { text: String::from_utf8_lossy(&out).into_owned() })
 }
@@ -189,7 +189,7 @@ fn wait(child: &mut Child, deadline: Instant, pull: Option<&Pull>) -> io::Result
         drop(fds);
         // Read what the program wrote before its end. Do not wait for the pipes to close: a child that it left behind
         // may hold them open.
-        out.read(|new| pull.into_iter().for_each(|pull| pull.hear(new)))?;
+        out.read(|new| pull.into_iter().for_each(|pull| pull.take_output(new)))?;
         err.read(|_| {})?;
         if over {
             return Ok(WaitOutcome::Ended(out.bytes, err.bytes));
@@ -250,7 +250,7 @@ fn kill(child: &mut Child) {
 }
 
 /// The end of a program's output, in one line.
-fn last_words(bytes: &[u8]) -> String {
+fn last_lines(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let from = words.char_indices().rev().nth(LAST_WORDS.saturating_sub(1)).map_or(0, |(i, _)| i);

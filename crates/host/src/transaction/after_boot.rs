@@ -103,12 +103,12 @@ impl Host {
     /// bootable, which it does at shutdown. The config is not to blame.
     fn lost_in_boot(&mut self, journal: &Journal) -> Result<bool, Error> {
         let Some((before, change)) = journal.os_change() else { return Ok(false) };
-        Ok(self.os.runs(before)? && change.came_up(&self.os.status()?).is_err())
+        Ok(self.os.runs(before)? && change.check_boot(&self.os.status()?).is_err())
     }
 
     /// Whether the machine came up as planned. If not, that is recorded.
     fn check_boot(&mut self, change: &OsChange, desired: &str) -> Result<Result<(), String>, Error> {
-        let Err(mut why) = change.came_up(&self.os.status()?) else { return Ok(Ok(())) };
+        let Err(mut why) = change.check_boot(&self.os.status()?) else { return Ok(Ok(())) };
         if let Some(said) = self.os.fell_back() {
             why = format!("{why}; {said}");
         }

@@ -139,11 +139,11 @@ impl Host {
             error
         })?;
         if paths.iter().any(|path| path.starts_with(paths::UNITS_DIR)) {
-            self.tolerate("daemon-reload", "", |s| s.daemon_reload())?;
+            self.systemd_or_log("daemon-reload", "", |s| s.daemon_reload())?;
         }
         for act in acts {
             if let Step::Service { action, unit } = act {
-                self.tolerate(action.verb(), &unit, |s| match (action, s.was_started(&unit)?) {
+                self.systemd_or_log(action.verb(), &unit, |s| match (action, s.was_started(&unit)?) {
                     (ServiceAction::Run, _) | (_, true) => s.queue(action, &unit),
                     (_, false) => Ok(()),
                 })?;
@@ -151,7 +151,7 @@ impl Host {
         }
         for unit in drifted.wanted.config.systemd.units.iter().filter(|u| !is_template(&u.name)) {
             let (name, starts) = (&unit.name, unit.enabled == Some(true) && unit.mask != Some(true));
-            self.tolerate("start", name, |s| match s.was_started(name)? {
+            self.systemd_or_log("start", name, |s| match s.was_started(name)? {
                 true => {
                     tracing::warn!(unit = %name, "it started before its files were back; they count at its next start");
                     Ok(())

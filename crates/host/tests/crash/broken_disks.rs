@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::is_root;
+use crate::config_pairs::pairs;
 use crate::outcome::{
     copy_to, differs, env_number, in_files, is_new_state, mk_synced, next, run, sample_start, tree,
 };
-use crate::pairs::pairs;
 use crate::prepared::{Prepared, mk_os, prepare};
 use host::fault::{Fault, Faults, NoFaults, Point};
 use host::{Error, Recovery};

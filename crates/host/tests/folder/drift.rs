@@ -11,7 +11,7 @@ use crate::common::{BySpec as _, plan, watch};
 use crate::common::{mk_host, mk_host_tree};
 use api::v1::MachineConfigSpec;
 use host::fault::NoFaults;
-use host::{DisruptionPolicy, Drift, FakeOs, FakeSystemd, Host, Names, Systemd, Touched, Watch};
+use host::{DiskEvent, DisruptionPolicy, Drift, FakeOs, FakeSystemd, Host, Names, Systemd, Watch};
 use serde_json::json;
 
 /// "hello\n", packed with gzip.
@@ -55,7 +55,7 @@ fn mk_applied() -> (tempfile::TempDir, Host) {
 fn next(watch: &mut Watch) -> Vec<String> {
     let start = Instant::now();
     match watch.wait(Some(SOON)).unwrap() {
-        Touched::Paths(p) => {
+        DiskEvent::Paths(p) => {
             assert!(start.elapsed() < SOON, "only after {:?}", start.elapsed());
             p.into_iter().collect()
         }
@@ -200,13 +200,13 @@ fn changes_of_parent_folders_are_seen() {
         assert_eq!(host.validate(&config).unwrap(), Ok(()), "{about}");
         let mut watch = watch(&host, &config).with_period(Duration::from_millis(100));
         change(dir.path());
-        let Touched::Paths(told) = watch.wait(Some(SOON)).unwrap() else { panic!("{about}: not seen") };
+        let DiskEvent::Paths(told) = watch.wait(Some(SOON)).unwrap() else { panic!("{about}: not seen") };
         assert!(told.contains(path), "{about}: {told:?}");
         let drift = host.validate(&config).unwrap().unwrap_err();
         assert!(drift.path() == path, "{about}: {drift}");
         // It is reported only once.
         let again = watch.wait(Some(Duration::from_millis(200))).unwrap();
-        assert_eq!(again, Touched::TimedOut, "{about}");
+        assert_eq!(again, DiskEvent::TimedOut, "{about}");
     }
 }
 
@@ -216,11 +216,11 @@ fn unmanaged_neighbours_are_not_seen_and_the_watch_can_be_stopped() {
     let mut watch = watch(&host, &config());
     fs::write(dir.path().join("etc/unmanaged"), "x").unwrap();
     fs::write(dir.path().join("etc/systemd/system/unittest.service.d/30-x.conf"), "x").unwrap();
-    assert_eq!(watch.wait(Some(Duration::from_millis(200))).unwrap(), Touched::TimedOut);
+    assert_eq!(watch.wait(Some(Duration::from_millis(200))).unwrap(), DiskEvent::TimedOut);
     let stop = watch.stopper();
     let waiting = std::thread::spawn(move || watch.wait(None).unwrap());
     stop.stop();
-    assert_eq!(waiting.join().unwrap(), Touched::Stopped);
+    assert_eq!(waiting.join().unwrap(), DiskEvent::Stopped);
 }
 
 #[test]
@@ -418,7 +418,7 @@ fn a_unit_that_is_enabled_or_masked_in_a_new_folder_is_drift() {
     assert!(seen.contains(&"/etc/systemd/system/other.service".to_owned()), "{seen:?}");
     assert!(matches!(&host.drifts(&config).unwrap()[..], [Drift::Enablement { expected: "disabled", .. }]));
     FakeSystemd::new(host.root()).disable(&["off.service".to_owned()]).unwrap();
-    while !matches!(watch.wait(Some(Duration::from_millis(100))).unwrap(), Touched::TimedOut) {}
+    while !matches!(watch.wait(Some(Duration::from_millis(100))).unwrap(), DiskEvent::TimedOut) {}
     std::os::unix::fs::symlink("/dev/null", dir.path().join("etc/systemd/system/vendor.service")).unwrap();
     assert_eq!(next(&mut watch), ["/etc/systemd/system/vendor.service"]);
     assert!(matches!(&host.drifts(&config).unwrap()[..], [Drift::Enablement { expected: "enabled", .. }]));
@@ -441,7 +441,7 @@ fn a_wants_folder_that_is_made_later_is_watched() {
     let link = "/etc/systemd/system/later.target.wants/vendor.service";
     assert!(next(&mut watch).contains(&link.to_owned()));
     // From now on the path itself is watched.
-    while !matches!(watch.wait(Some(Duration::from_millis(100))).unwrap(), Touched::TimedOut) {}
+    while !matches!(watch.wait(Some(Duration::from_millis(100))).unwrap(), DiskEvent::TimedOut) {}
     fs::remove_file(folder.join("vendor.service")).unwrap();
     assert_eq!(next(&mut watch), [link]);
 }

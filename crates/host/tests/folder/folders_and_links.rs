@@ -178,7 +178,7 @@ fn a_hard_link_follows_its_file_and_every_change_by_hand_is_drift() {
     ];
     for (path, says, harm) in harm {
         harm();
-        let host::Touched::Paths(_) = watch.wait(Some(std::time::Duration::from_secs(30))).unwrap() else {
+        let host::DiskEvent::Paths(_) = watch.wait(Some(std::time::Duration::from_secs(30))).unwrap() else {
             panic!("{path}, {says}: no drift was found");
         };
         let drifts = host.drifts(&spec).unwrap();
@@ -192,7 +192,7 @@ fn a_hard_link_follows_its_file_and_every_change_by_hand_is_drift() {
         host.apply(&plan).unwrap();
         assert_eq!(host.drifts(&spec).unwrap(), [], "{path}, {says}: {plan}");
         // What the repair itself touched.
-        while watch.wait(Some(std::time::Duration::from_millis(100))).unwrap() != host::Touched::TimedOut {}
+        while watch.wait(Some(std::time::Duration::from_millis(100))).unwrap() != host::DiskEvent::TimedOut {}
     }
 }
 

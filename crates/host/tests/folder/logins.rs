@@ -394,7 +394,7 @@ fn the_sshd_drop_in_is_checked_for_drift_and_repaired() {
             Some(text) => fs::write(&at, text).unwrap(),
         }
         let told = watch.wait(Some(std::time::Duration::from_secs(30))).unwrap();
-        assert_eq!(told, host::Touched::Paths([DROPIN.to_owned()].into()), "{about}");
+        assert_eq!(told, host::DiskEvent::Paths([DROPIN.to_owned()].into()), "{about}");
         let drifts = host.drifts(&keys).unwrap();
         assert!(matches!(drifts.as_slice(), [drift] if drift.path() == DROPIN), "{about}: {drifts:?}");
         let config = host.current_config().unwrap().unwrap();

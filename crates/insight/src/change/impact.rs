@@ -6,7 +6,7 @@
 use crate::change::parsed::ParsedConfigs;
 use api::names::annotation;
 use api::v1alpha1::{RolloutPolicy, Wave};
-use desired::Wanted;
+use desired::DesiredHost;
 use host::DisruptionPolicy;
 use jiff::{SignedDuration, Timestamp};
 use rollout::drain::{Outlook, outlook};
@@ -93,7 +93,7 @@ pub(crate) fn costs(
     configs: &ParsedConfigs<'_>,
     situation: &Situation,
     pool: &str,
-    (name, new): (&str, &Wanted),
+    (name, new): (&str, &DesiredHost),
 ) -> Costs {
     let policy = policy_of(policy, situation, pool);
     let name: Arc<str> = name.into();
@@ -191,7 +191,7 @@ pub(crate) fn time(
 }
 
 /// When nodes were done with the last change, as their MachineConfigNodes say; those of one pool.
-pub(crate) fn done<'a>(objects: impl Iterator<Item = &'a Value>, pool: &str) -> Vec<Timestamp> {
+pub(crate) fn finish_times<'a>(objects: impl Iterator<Item = &'a Value>, pool: &str) -> Vec<Timestamp> {
     let of_pool = objects.filter(|o| o["kind"] == "MachineConfigNode" && o["spec"]["pool"]["name"] == pool);
     let when = |object: &Value| {
         let conditions = object["status"]["conditions"].as_array()?;

@@ -21,7 +21,7 @@ mod restore;
 pub use execute::carry_out;
 pub use find::find;
 pub use plan::{Action, Facts, Plan, plan};
-pub use restore::{Member, Progress, Stand, look_at_hosts, restore_hosts};
+pub use restore::{NodeToRestore, Progress, RestoreState, look_at_hosts, restore_hosts};
 
 use client::CallError;
 use std::collections::BTreeMap;

@@ -11,7 +11,7 @@ use crate::error::{Finding, Reason, Rule};
 use crate::version::Mode;
 use api::k8s::ResourceExt as _;
 use api::v1::MachineConfig;
-use desired::rules::{Broken, Compared, at_install, broken};
+use desired::rules::{BrokenRule, ComparedConfig, at_install, broken};
 
 /// Whether the machines in the pool's present config can apply the new one; if the pool has none, whether any machine
 /// can. Before there is a cluster, or if only newly installed machines would get all of the config, the result is a
@@ -22,7 +22,7 @@ pub(crate) fn reconcilable(
     merged: &Merged,
     order: &[&MachineConfig],
 ) -> Result<Vec<Finding>, (Reason, Vec<Finding>)> {
-    let new = Compared { config: &merged.config, fips: merged.spec.fips };
+    let new = ComparedConfig { config: &merged.config, fips: merged.spec.fips };
     let other = inputs.current.filter(|c| c.metadata.name.as_deref() != Some(name));
     let config = match other.and_then(|c| c.spec.config.as_ref()).filter(|c| !c.is_null()) {
         None => ignition::empty(),
@@ -36,12 +36,12 @@ pub(crate) fn reconcilable(
     };
     let old = match (inputs.current, other) {
         (None, _) => None,
-        (Some(_), Some(other)) => Some(Compared { config: &config, fips: other.spec.fips }),
+        (Some(_), Some(other)) => Some(ComparedConfig { config: &config, fips: other.spec.fips }),
         // The pool is in this very config already.
         (Some(_), None) => Some(new),
     };
     // Merging has consumed the configs. They are parsed again only to find out which of them asks for it.
-    let blamed = |rules: &[Broken<'_>]| {
+    let blamed = |rules: &[BrokenRule<'_>]| {
         let components: Vec<_> = order.iter().filter_map(|mc| validate_machine_config(mc).ok()).collect();
         blamed(rules, new, &components)
     };

@@ -2,7 +2,7 @@
 //!
 //! What it is not: a promise. Pods and budgets change between the look and the drain.
 
-use super::pods::stays;
+use super::pods::skip_reason;
 use crate::view::{BudgetView, NodeView, PodPhase, PodView};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -28,7 +28,7 @@ pub enum Outlook {
 
 /// Looks at a node before it is cordoned. `pods` may contain pods of other nodes; `budgets` must contain all budgets.
 pub fn outlook(node: &NodeView, pods: &[&PodView], budgets: &[&BudgetView]) -> Outlook {
-    let leaves = |pod: &&&PodView| pod.node == node.name && stays(pod).is_none() && !pod.deleting;
+    let leaves = |pod: &&&PodView| pod.node == node.name && skip_reason(pod).is_none() && !pod.deleting;
     let mut mine: Vec<&PodView> =
         pods.iter().filter(leaves).filter(|p| p.phase == PodPhase::Alive).copied().collect();
     mine.sort_unstable_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));

@@ -1,6 +1,6 @@
 //! What the controller's caches hold of Nodes, Pods and budgets: only the fields that a decision reads.
 //!
-//! What it is not: a rule. A Node shrinks to a few hundred bytes here. Two views that are [`NodeView::alike`] lead to
+//! What it is not: a rule. A Node shrinks to a few hundred bytes here. Two views that are [`NodeView::leads_to_same_plan`] lead to
 //! the same plan, so that a heartbeat causes no planning.
 
 mod names;
@@ -319,7 +319,7 @@ impl NodeView {
     }
 
     /// Whether the two lead to the same plan: they differ at most in the resource version, as after a heartbeat.
-    pub fn alike(&self, other: &Self) -> bool {
+    pub fn leads_to_same_plan(&self, other: &Self) -> bool {
         // Compared in place: cloning to blank the version would cost more than all the rest.
         let Self {
             name,

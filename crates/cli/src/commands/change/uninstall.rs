@@ -4,7 +4,7 @@ use crate::args::boot::Uninstall;
 use crate::input::confirm::confirm;
 use crate::{connect, exit, output};
 use anyhow::bail;
-use operator::uninstall::{Member, Plan, carry_out, find, look_at_hosts, plan, restore_hosts};
+use operator::uninstall::{NodeToRestore, Plan, carry_out, find, look_at_hosts, plan, restore_hosts};
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -74,7 +74,7 @@ pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
     Ok(exit::OK)
 }
 
-fn lines(hosts: &[Member], plan: &Plan) -> String {
+fn lines(hosts: &[NodeToRestore], plan: &Plan) -> String {
     let hosts = hosts.iter().map(|h| format!("{h}\n"));
     let actions = plan.actions.iter().map(|a| format!("{a}\n"));
     let stays = plan.stays.iter().map(|s| format!("stays: {s}\n"));

@@ -68,7 +68,7 @@ fn changes(a: &Plan, objects: &Objects, situation: &Situation, now: &Time) -> an
         controller_config: &operator::install::settings::unknown(),
         templates: templates.as_ref(),
     };
-    let plan = ChangePlan::by(objects, situation, change, now, a.show.secrets())?;
+    let plan = ChangePlan::by_manifests(objects, situation, change, now, a.show.secrets())?;
     output::warn(&plan.warnings);
     Ok(plan)
 }

@@ -3,9 +3,9 @@
 use super::*;
 use crate::cache::store::Item;
 use crate::fake_server::shared_with;
-use crate::flight::nodes::{PATCHES_IN_FLIGHT, Whose};
+use crate::flight::nodes::{PATCHES_IN_FLIGHT, PatchOf};
 use crate::passes::nodes::send::PATCHES_WAITING;
-use crate::shared::PolicyNews;
+use crate::shared::PolicyRevision;
 use api::k8s::ObjectMeta;
 use api::v1::MachineConfigPoolStatus;
 use client::lease::Handover;
@@ -86,27 +86,29 @@ async fn a_plan_that_takes_long_to_send_is_made_anew_before_the_rest_is_sent() {
         status: Some(MachineConfigPoolStatus { machine_count: 7, ..Default::default() }),
         ..PoolPlan::default()
     };
-    let sent = nodes.requests.carry_out(&nodes.shared, &plan(5000), &pool, PolicyNews::default()).await;
+    let sent = nodes.requests.carry_out(&nodes.shared, &plan(5000), &pool, PolicyRevision::default()).await;
     // Four rounds are answered within half a second; patches that wait for a permit at that time are still sent.
     let most = PATCHES_WAITING + 4 * PATCHES_IN_FLIGHT;
-    assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::Some, most));
+    assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (SendOutcome::Some, most));
     assert_eq!(written.load(Ordering::Relaxed), 1, "the status is written meanwhile");
-    let sent = nodes.requests.carry_out(&nodes.shared, &plan(100), &pool, PolicyNews::default()).await;
-    assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::All, 100));
+    let sent = nodes.requests.carry_out(&nodes.shared, &plan(100), &pool, PolicyRevision::default()).await;
+    assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (SendOutcome::All, 100));
     assert_eq!(written.load(Ordering::Relaxed), 2);
     // The first patches are being sent when the pool changes; the rest is not sent.
     let slow = plan(100);
-    let (sent, ()) =
-        tokio::join!(nodes.requests.carry_out(&nodes.shared, &slow, &pool, PolicyNews::default()), async {
+    let (sent, ()) = tokio::join!(
+        nodes.requests.carry_out(&nodes.shared, &slow, &pool, PolicyRevision::default()),
+        async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             let paused = MachineConfigPool {
                 metadata: ObjectMeta { generation: Some(2), ..pool.metadata.clone() },
                 ..pool.clone()
             };
             now_in_cluster(&paused, 2);
-        });
+        }
+    );
     let first = PATCHES_IN_FLIGHT;
-    assert_eq!((sent, patched.load(Ordering::Relaxed)), (Sent::Some, first));
+    assert_eq!((sent, patched.load(Ordering::Relaxed)), (SendOutcome::Some, first));
 }
 
 /// From the answer of a gate to the patches: an API server that takes a tenth of a second for each request, and whose node `n0`
@@ -192,7 +194,7 @@ async fn a_gate_that_fails_stops_the_patches_that_its_plan_has_not_sent_yet() {
     let known = shared.policy_news();
     assert_eq!(known.setbacks, 0);
     let sent = nodes.requests.carry_out(&shared, &plan, &pool, known).await;
-    assert_eq!(sent, Sent::Some);
+    assert_eq!(sent, SendOutcome::Some);
     tokio::time::sleep(Duration::from_secs(10)).await;
     let (told, arrived) = seen.lock().unwrap().clone();
     let (told, last) = (told.unwrap(), *arrived.last().unwrap());
@@ -215,7 +217,7 @@ async fn a_gate_that_fails_stops_the_patches_that_its_plan_has_not_sent_yet() {
             tokio::time::sleep(Duration::from_millis(50)).await;
             shared.advances.fetch_add(1, Ordering::AcqRel);
         });
-    assert_eq!((sent, seen.lock().unwrap().1.len()), (Sent::Some, PATCHES_IN_FLIGHT));
+    assert_eq!((sent, seen.lock().unwrap().1.len()), (SendOutcome::Some, PATCHES_IN_FLIGHT));
 }
 
 fn a_pool(name: &str, version: usize) -> serde_json::Value {
@@ -313,7 +315,8 @@ async fn a_node_that_is_never_answered_for_holds_up_nobody_but_itself() {
     let went = asked.sent.lock().unwrap().clone();
     assert_eq!(went, ["b1".to_owned()].into(), "the other pool continues, and this one keeps the slot");
     let drain =
-        tokio::time::timeout(Duration::from_secs(1), shared.permits.take(Whose::Drain, &shared.terms)).await;
+        tokio::time::timeout(Duration::from_secs(1), shared.permits.take(PatchOf::Drain, &shared.terms))
+            .await;
     assert!(drain.is_ok(), "drains have permits of their own");
     // The patch is tried for some minutes, until it can no longer arrive. Then the node is read, and patched again.
     tokio::time::sleep(client::lease::STRAY * 4).await;

@@ -21,7 +21,7 @@ pub(super) async fn read(shared: &Shared) -> Result<BTreeMap<String, Pushed>, Ca
 }
 
 /// Writes these keys, each in one request with the others and whatever else is there; `None` takes one out.
-pub(in crate::passes) async fn put(
+pub(in crate::passes) async fn write_entries(
     shared: &Shared,
     entries: &[(String, Option<String>)],
 ) -> Result<(), CallError> {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cache::store::Store;
-use crate::cache::watch::{Need, WatchedKind};
+use crate::cache::watch::{ReadRequirement, WatchedKind};
 use crate::fake_server::{answer, insecure, item, put_pool, shared};
 use api::v1::MachineConfig;
 use futures::FutureExt as _;
@@ -194,7 +194,7 @@ async fn passes(world: World, registry: &str) -> [(Vec<Pushed>, Outcome); 2] {
     let api = Api::all_with(shared.client.clone(), &ApiResource::erase::<MachineConfig>(&()));
     shared.add_watched_kind(WatchedKind {
         kind: "MachineConfig".to_owned(),
-        need: Need::Always,
+        need: ReadRequirement::Always,
         api,
         which: kube::runtime::watcher::Config::default(),
         cache: shared.stores.configs.clone(),

@@ -7,7 +7,7 @@
 pub(super) mod access;
 
 use crate::cache::trimmed::{Config, Rendered};
-use crate::change::{Changed, DirtyKeys, Known};
+use crate::change::{Changed, DirtyKeys, KnownObjects};
 use crate::flight::refusals::{AGAIN, Failure as _, Topic};
 use crate::passes::descriptor::Descriptor;
 use crate::queue::{Outcome, Pass, Work};
@@ -48,11 +48,12 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 /// The same for an image by its digest, which nodes do not wait for.
 const SELDOM: Duration = Duration::from_mins(15);
 
-fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
+fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKeys) {
     let mut all = || marks.mark_all(Pass::OsImages, known.stores.pools.names());
     match changed {
         Changed::Pool(change) => {
-            let read = |p: &MachineConfigPool| (p.spec.configuration.name.clone(), rollout::goes_unseen(p));
+            let read =
+                |p: &MachineConfigPool| (p.spec.configuration.name.clone(), rollout::skips_inspection(p));
             let is_new = change.new.as_deref().map(read) != change.old.as_deref().map(read);
             if change.new.is_some() && is_new {
                 marks.mark(Pass::OsImages, &change.name);
@@ -132,7 +133,7 @@ impl Looker {
         let Config::Rendered(rendered) = &*config else { return Outcome::Done };
         let url = config.os_image_url();
         let found = OsImage::read(rendered.metadata.annotations.as_ref(), url);
-        let (unseen, in_use) = (rollout::goes_unseen(&pool), self.in_use(rendered, url));
+        let (unseen, in_use) = (rollout::skips_inspection(&pool), self.in_use(rendered, url));
         let (next, again) = match next(unseen, url, found.as_ref(), in_use) {
             Next::Nothing => return Outcome::Done,
             // When the last of them leaves no pass is asked for, and the next node waits for a look.

@@ -44,12 +44,12 @@ impl Machine {
 
     /// Takes away what the agent has brought to the host for trials, and ends the look at what follows an undo: the product is
     /// removed, and files stay as they are.
-    pub(crate) fn leave(&self) -> Result<(), MachineError> {
+    pub(crate) fn leave_host(&self) -> Result<(), MachineError> {
         let mut host = self.host();
         host.settle_trial_failure()?;
         host.remove_own_units()?;
         if host.has_own_units()? {
-            return Err(MachineError::broken("a change is on trial, or a reboot is pending"));
+            return Err(MachineError::degraded("a change is on trial, or a reboot is pending"));
         }
         Ok(())
     }

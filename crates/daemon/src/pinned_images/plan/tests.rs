@@ -2,8 +2,12 @@
 
 use super::*;
 
-fn set(name: &str, images: &[&str]) -> Wanted {
-    Wanted { name: name.to_owned(), generation: 1, images: images.iter().map(|i| (*i).to_owned()).collect() }
+fn set(name: &str, images: &[&str]) -> PinnedSet {
+    PinnedSet {
+        name: name.to_owned(),
+        generation: 1,
+        images: images.iter().map(|i| (*i).to_owned()).collect(),
+    }
 }
 
 fn facts(present: &[(&str, bool)], ours: &[&str]) -> Facts {

@@ -1,6 +1,6 @@
 //! What to do when an image cannot be pulled to this host. Pure.
 //!
-//! Not here: which trouble the words of a program tell of (see `api::registry_trouble`), want of room (see `store_room`), nor
+//! Not here: which trouble the words of a program tell of (see `api::registry_trouble`), want of room (see `repository_space`), nor
 //! what an image that was pulled lacks (see `image_check`).
 
 use api::registry_trouble::RegistryTrouble;

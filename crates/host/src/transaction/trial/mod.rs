@@ -15,7 +15,7 @@
 //! A disk that is full when a trial ends: room for its records is kept from before the change on (`trial-reserve`), and given
 //! back when one of them does not fit. Until the verdict a record that cannot be written costs nothing but its content.
 //!
-//! After the undo, what failed is looked at for a while (see [`Aftermath`]): if it fails still, the change may not have been
+//! After the undo, what failed is looked at for a while (see [`UndoneTrialCheck`]): if it fails still, the change may not have been
 //! to blame, or has left something behind that only a reboot ends.
 //!
 //! Guarantees: as soon as `failed.json` is on the disk the change is undone, whatever crashes; before that, it is not. A
@@ -27,7 +27,7 @@
 
 mod clock;
 mod health_checks;
-mod room;
+mod reserved_space;
 mod undo;
 
 use std::time::Duration;
@@ -236,7 +236,7 @@ impl Host {
             return Ok(());
         }
         let command = self.trial_watch.clone();
-        Ok(self.tolerate("start", TRIAL_UNIT, |s| s.start_watch(TRIAL_UNIT, &command))?)
+        Ok(self.systemd_or_log("start", TRIAL_UNIT, |s| s.start_watch(TRIAL_UNIT, &command))?)
     }
 
     fn record_of<T: serde::de::DeserializeOwned>(

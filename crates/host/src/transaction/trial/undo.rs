@@ -5,7 +5,7 @@
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
-use crate::record::{Aftermath, Check, Names, TrialFailure};
+use crate::record::{Check, Names, TrialFailure, UndoneTrialCheck};
 use crate::system::systemd::ServiceAction;
 use crate::transaction::journal::Journal;
 use crate::transaction::lock::Lock;
@@ -58,7 +58,7 @@ impl Host {
         if let Some(failed) = failed {
             let undone_in = (services != ServiceUndo::LaterBoot).then_some(now);
             let (units, before) = (trial.units.clone(), trial.before.clone());
-            let aftermath = Some(Aftermath { units, before, undone_in });
+            let aftermath = Some(UndoneTrialCheck { units, before, undone_in });
             let lasting = TrialFailure { aftermath, left: None, reboots: 0, ..failed };
             self.write_record(paths::TRIAL_FAILURE, &lasting)?;
         }
@@ -71,14 +71,18 @@ impl Host {
 
     /// Called by the undo of a change that was on trial, when services have been acted on: starts what ran before the change
     /// and does not run now, whatever has stopped it.
-    pub(crate) fn start_what_ran(&mut self, journal: &Journal, services: ServiceUndo) -> Result<(), Error> {
+    pub(crate) fn start_units_of_before(
+        &mut self,
+        journal: &Journal,
+        services: ServiceUndo,
+    ) -> Result<(), Error> {
         let Some(trial) = journal.trial.as_ref().filter(|_| services != ServiceUndo::LaterBoot) else {
             return Ok(());
         };
         let logins = trial.logins.iter().filter(|unit| unit.ran).map(|unit| &unit.unit);
         let ran: Vec<String> = trial.units.iter().map(|run| &run.unit).chain(logins).cloned().collect();
         for unit in ran {
-            self.tolerate("start", &unit, |s| match s.is_running(&unit)? {
+            self.systemd_or_log("start", &unit, |s| match s.is_running(&unit)? {
                 true => Ok(()),
                 false => s.queue(ServiceAction::Restart, &unit),
             })?;

@@ -3,7 +3,7 @@
 //! What it is not: which nodes a wave has (see `policy::waves`).
 
 use super::gates::still_moves;
-use super::{Look, Next, settled};
+use super::{Look, PolicyOutcome, settled};
 use crate::hold::{GateState, Hold};
 use crate::node::Flags;
 use crate::policy::waves::{Group, Members};
@@ -29,19 +29,22 @@ struct WaveWalk<'l, 'a> {
 
 impl Look<'_> {
     /// The wave whose turn it is, from the one that is stored on.
-    pub(super) fn wave(&self, groups: &[Group<'_>], at: usize, progress: PoolProgress) -> Next {
+    pub(super) fn wave(&self, groups: &[Group<'_>], at: usize, progress: PoolProgress) -> PolicyOutcome {
         let mut walk = WaveWalk { look: self, groups, stored: at, at, progress, checks: vec![] };
         let allowance = walk.of_earlier_changes().or_else(|| walk.baselines()).or_else(|| {
             walk.checks.extend(walk.always().map(|gate| self.check(gate, &self.facts.progress, None)));
             walk.waves()
         });
         match allowance {
-            Some(allowance) => {
-                Next { allowance, progress: walk.progress, checks: walk.checks, ..Next::default() }
-            }
+            Some(allowance) => PolicyOutcome {
+                allowance,
+                progress: walk.progress,
+                checks: walk.checks,
+                ..PolicyOutcome::default()
+            },
             None => {
                 let old = &self.facts.progress;
-                Next { progress: settled(old, &old.name, self.config), ..Next::default() }
+                PolicyOutcome { progress: settled(old, &old.name, self.config), ..PolicyOutcome::default() }
             }
         }
     }
@@ -107,7 +110,7 @@ impl<'l> WaveWalk<'l, '_> {
 
     /// The first wave, from the stored one on, that is not done, soaks, or waits for a gate. `None`: all are done.
     fn waves(&mut self) -> Option<Allowance> {
-        let excused = self.look.excused();
+        let excused = self.look.allowed_unavailable();
         while let Some(group) = self.groups.get(self.at) {
             if let Some(hold) = self.look.empty_wave(group) {
                 self.progress.soak_until = None;
@@ -268,8 +271,8 @@ impl<'l> WaveWalk<'l, '_> {
 impl Look<'_> {
     /// Nodes that a wave does not wait for: those that are put aside, and as many as the policy says of those that are out of
     /// service in another config, for reasons of their own.
-    fn excused(&self) -> HashSet<&str> {
-        let limit = self.policy.excused(self.nodes.len());
+    fn allowed_unavailable(&self) -> HashSet<&str> {
+        let limit = self.policy.allowed_unavailable(self.nodes.len());
         let mut out: Vec<&NodeView> =
             self.nodes.iter().filter(|(_, f)| f.unrelated).map(|(n, _)| *n).collect();
         out.sort_unstable_by(|a, b| a.name.cmp(&b.name));

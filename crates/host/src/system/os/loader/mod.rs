@@ -15,7 +15,7 @@
 //!
 //! Not here: images, kernels and extensions, which these hosts get from packages.
 
-mod counted;
+mod boot_counting;
 pub(crate) mod entries;
 mod entry_files;
 mod find;
@@ -300,7 +300,8 @@ impl OsBackend for BootLoader {
             Loader::Grub(grub) => vec![grub.cfg, GENERATED.to_owned()],
             Loader::Entries(_) | Loader::Firmware { .. } => Vec::new(),
         });
-        let counted = |path: &String| counted::parts(path).map(|(stem, _)| counted::counted(stem));
+        let counted =
+            |path: &String| boot_counting::parts(path).map(|(stem, _)| boot_counting::counted(stem));
         let more: Vec<String> = paths.iter().filter_map(counted).collect();
         for path in paths.iter().chain(&more) {
             self.root.discard_temporary(path)?;
@@ -368,7 +369,7 @@ impl OsBackend for BootLoader {
             before.files.iter().partition(|(p, _)| *p == KERNEL_ARGUMENTS);
         for (path, text) in others.into_iter().chain(record) {
             match text {
-                Some(_) if counted::parts(path).is_some() => {}
+                Some(_) if boot_counting::parts(path).is_some() => {}
                 Some(text) => self.put(path, text, SETTINGS)?,
                 None => self.root.remove(path)?,
             }

@@ -13,7 +13,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::packages::{ARCHIVES, Installed, Package, Runner, Solved, State, Way, lost};
+use super::packages::{
+    ARCHIVES, Installed, ManagerPrograms, Package, Runner, SolvedPackages, State, irretrievable,
+};
 use crate::system::os::OsError;
 use crate::system::programs::MOST_OUTPUT;
 use crate::system::pull::Pull;
@@ -78,7 +80,7 @@ fn exact(package: &Package) -> String {
 }
 
 /// How apt and dpkg are run, and what they say of what people can mend.
-const WAY: Way = Way {
+const WAY: ManagerPrograms = ManagerPrograms {
     environment: &ENVIRONMENT,
     explained: &[
         (
@@ -134,8 +136,8 @@ fn known(text: &str, own: &str) -> Result<Installed, String> {
 }
 
 /// Reads what `apt-get --simulate` says that it would do.
-fn simulated(text: &str) -> Result<Solved, String> {
-    let mut out = Solved::default();
+fn simulated(text: &str) -> Result<SolvedPackages, String> {
+    let mut out = SolvedPackages::default();
     for line in text.lines() {
         let odd = || format!("apt-get --simulate answered the line {line:?}");
         let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
@@ -159,7 +161,11 @@ fn simulated(text: &str) -> Result<Solved, String> {
 }
 
 /// What an installation of these packages would do, by the newest lists that can be had.
-pub(super) fn solve(runner: &mut Runner<'_>, names: &[String], pull: &Pull) -> Result<Solved, OsError> {
+pub(super) fn solve(
+    runner: &mut Runner<'_>,
+    names: &[String],
+    pull: &Pull,
+) -> Result<SolvedPackages, OsError> {
     // What is known may be enough, where a repository is away for now.
     if let Err(error) = apt(runner, &["update"], pull) {
         if error.killed || pull.is_cancelled() {
@@ -220,7 +226,7 @@ pub(super) fn keep(runner: &mut Runner<'_>, packages: &[Package], pull: &Pull) -
     args.extend(exact.iter().map(String::as_str));
     let can = simulated(&apt(runner, &args, pull)?).map_err(OsError::new)?.replaced;
     if let Some(package) = packages.iter().find(|p| !can.iter().any(|c| c.name == p.name)) {
-        return Err(lost(package));
+        return Err(irretrievable(package));
     }
     let mut args = vec!["install", "--download-only", "--reinstall", "--no-remove"];
     args.extend(exact.iter().map(String::as_str));

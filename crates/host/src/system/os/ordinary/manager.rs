@@ -4,7 +4,7 @@
 //! Not here: which packages a config wants (see the parent module), the words of each program (see `apt`, `dnf`), and how
 //! programs are run (see `packages`).
 
-use super::packages::{ARCHIVES, Installed, Package, Runner, Solved};
+use super::packages::{ARCHIVES, Installed, Package, Runner, SolvedPackages};
 use super::{apt, dnf};
 use crate::disk::found::Found;
 use crate::disk::root::Root;
@@ -107,7 +107,7 @@ impl Manager {
         runner: &mut Runner<'_>,
         names: &[String],
         pull: &Pull,
-    ) -> Result<Solved, OsError> {
+    ) -> Result<SolvedPackages, OsError> {
         match self {
             Self::Apt => apt::solve(runner, names, pull),
             Self::Dnf => dnf::solve(runner, names, pull),

@@ -26,7 +26,7 @@ mod packages;
 mod record;
 mod resolve;
 
-use desired::{DEFAULT_KERNEL, OsField, OsWanted};
+use desired::{DEFAULT_KERNEL, DesiredOs, OsField};
 use serde::{Deserialize, Serialize};
 
 use crate::disk::found::PRIVATE;
@@ -180,7 +180,7 @@ impl OsBackend for OrdinaryHost {
         })
     }
 
-    fn managed(&self, wanted: &OsWanted) -> Result<OsWanted, OsError> {
+    fn managed(&self, wanted: &DesiredOs) -> Result<DesiredOs, OsError> {
         let record = Record::read(&self.root)?;
         let mut wanted = wanted.clone();
         wanted.extensions.retain(|e| record.extensions.contains(e));

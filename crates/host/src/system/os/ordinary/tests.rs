@@ -203,7 +203,7 @@ fn a_kernel_is_a_package_and_the_machine_is_back_only_when_the_old_one_runs() {
     assert_eq!(rig.os().status().unwrap().next().kernel_type, "default");
 
     // What a config names and the host never got is not missed.
-    let wanted = OsWanted { extensions: vec!["vim".to_owned()], ..OsWanted::default() };
+    let wanted = DesiredOs { extensions: vec!["vim".to_owned()], ..DesiredOs::default() };
     assert_eq!(rig.os().managed(&wanted).unwrap().extensions, Vec::<String>::new());
     rig.talk.done();
     assert!(

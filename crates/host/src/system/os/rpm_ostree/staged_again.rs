@@ -93,7 +93,7 @@ impl RpmOstree {
     /// The deployments that a machine may boot to be back where it was before a change: the one that the next boot came up in then;
     /// the one that ran, if the former was only staged, and so is gone once another one was; and the one in which its packages were
     /// staged again.
-    pub(super) fn ways_back(&self, before: &UndoToken) -> Result<Vec<String>, OsError> {
+    pub(super) fn deployments_to_return_to(&self, before: &UndoToken) -> Result<Vec<String>, OsError> {
         let mut ids = vec![before.id.clone()];
         if let Some(live) = &before.live {
             ids.push(live.booted.clone());
@@ -144,7 +144,8 @@ impl RpmOstree {
                 packages: missing,
                 why: match done {
                     Err(error) => error.why,
-                    Ok(()) => "rpm-ostree reported success, but nothing that has them is staged".to_owned(),
+                    Ok(()) => "rpm-ostree reported success, but no deployment with these packages is staged"
+                        .to_owned(),
                 },
             },
         };

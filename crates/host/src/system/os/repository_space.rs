@@ -1,7 +1,7 @@
 //! Whether the file system of OSTree's repository has room for an image: before the fetch, and again as soon as the program
 //! that fetches says how large it is. OSTree stops itself, but only when the disk is full to its limit.
 //!
-//! Not here: `/boot` (see `boot_room`). An EFI system partition is written to only where it is `/boot`.
+//! Not here: `/boot` (see `boot_space`). An EFI system partition is written to only where it is `/boot`.
 
 use crate::disk::root::Root;
 use crate::system::os::OsError;
@@ -101,7 +101,7 @@ mod tests {
         assert!(refusal(&pull).is_none(), "there is no such repository");
         std::fs::create_dir_all(dir.path().join("ostree/repo")).unwrap();
         limit(&root, &pull).unwrap();
-        pull.hear(b"layers needed: 1 (9000000.0 TB)\n");
+        pull.take_output(b"layers needed: 1 (9000000.0 TB)\n");
         let why = refusal(&pull).unwrap().why;
         assert!(
             why.starts_with("/ostree/repo: 9000000000000000000 bytes") && why.contains("cleanup"),
