@@ -146,7 +146,7 @@ pub enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRefusal {
     /// No such token, or another secret. The answer does not say which.
-    #[error("the boot token is not known here; it may have been revoked")]
+    #[error("the boot token is unknown; it may have been revoked")]
     Unknown,
     /// Its pool is another.
     #[error("the boot token is for another pool")]
@@ -158,7 +158,7 @@ pub enum TokenRefusal {
     #[error("the boot token has expired")]
     Expired,
     /// A machine has already used it.
-    #[error("the boot token was for one use and has been used")]
+    #[error("the boot token was valid for one use and has been used already")]
     Used,
 }
 

@@ -54,7 +54,7 @@ const OTHER_HOST: Refusal = Refusal(
 );
 const NO_RIGHTS: Refusal = Refusal(
     StatusCode::FORBIDDEN,
-    "you may not look at this: ask an administrator for the ClusterRole machine-config-dashboard-viewer",
+    "you may not view this: ask an administrator for the ClusterRole machine-config-dashboard-viewer",
 );
 const NOT_KNOWN: Refusal = Refusal(
     StatusCode::SERVICE_UNAVAILABLE,

@@ -216,7 +216,7 @@ fn cost(preview: Result<Preview, ActionError>, words: fn(&Preview, Show) -> Stri
     match preview {
         Ok(preview) => doubts(&preview.forbidden, &[]) + &words(&preview, MASKED),
         Err(error) => {
-            format!("what this means for the nodes is not known: {}\n", MASKED(&answer::shown_error(&error)))
+            format!("the effect on the nodes is not known: {}\n", MASKED(&answer::shown_error(&error)))
         }
     }
 }
@@ -263,7 +263,7 @@ pub(crate) async fn check(ForPerson(shared): ForPerson, request: Request) -> Res
             let most = most >> 20;
             return answer::failed(
                 status,
-                &format!("a text of more than {most} MiB is not looked at here; use `mco plan -f`"),
+                &format!("a text of more than {most} MiB is not accepted here; use `mco plan -f`"),
             );
         }
         Err(status) => {

@@ -111,8 +111,8 @@ pub(crate) fn decide(
     let node = asked.node.clone();
     if is_there(&node) {
         return Some(Err(format!(
-            "Node {node} exists already, and a machine that joins must not have a Node yet; delete \
-            the Node if the machine was installed anew"
+            "Node {node} exists already, and a machine that joins must not have a Node yet; delete the Node if the machine \
+             was reinstalled"
         )));
     }
     let recent = |r: &&Record| {

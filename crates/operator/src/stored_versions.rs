@@ -239,7 +239,7 @@ pub(super) async fn migrate(client: &Client, stale: &StaleVersions) -> Result<us
     Ok(count)
 }
 
-/// Has the API server write an object as it is. It encodes it in the version of today, and writes when that differs from what
+/// Has the API server write an object as it is. It encodes it in the present version, and writes when that differs from what
 /// is stored.
 async fn rewrite(
     client: &Client,

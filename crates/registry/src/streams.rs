@@ -129,7 +129,7 @@ impl Registry {
             match Box::pin(self.one_or_release(image)).await {
                 Ok(facts) => all.extend(facts),
                 Err(error) => {
-                    tracing::warn!(%image, %error, "an image of the release cannot be looked into");
+                    tracing::warn!(%image, %error, "an image of the release cannot be inspected");
                     first.get_or_insert(error);
                 }
             }

@@ -233,7 +233,7 @@ async fn a_file_is_read_from_the_highest_layer_that_has_it() {
     images.0.insert(top, layer(&[("etc/a", "bad")]));
     let liar = FakeRegistry::start(move |asked| images.says(asked)).await;
     let error = Registry::new(settings()).file(&image(&liar.server, ""), None, "etc/a").await.unwrap_err();
-    assert!(error.to_string().contains("is not what it should be"), "{error}");
+    assert!(error.to_string().contains("is invalid"), "{error}");
 }
 
 #[tokio::test]

@@ -70,7 +70,7 @@ impl fmt::Display for PushedContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Image { name, .. } => write!(f, "image {name}"),
-            Self::Tag { name } => write!(f, "what may be under the tag {name}"),
+            Self::Tag { name } => write!(f, "an image that may have the tag {name}"),
             Self::Layers { repository } => write!(f, "layers in {repository}"),
         }
     }

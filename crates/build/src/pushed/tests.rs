@@ -256,8 +256,8 @@ fn what_was_pushed_here_and_is_not_on_the_list_is_put_there() {
 #[test]
 fn what_a_build_has_pushed_without_success_is_looked_for_once_it_cannot_push_any_more() {
     let one = list(&[tag("b1")]);
-    let gone = ["delete what may be under the tag R:b1"];
-    let forget = ["forget what may be under the tag R:b1"];
+    let gone = ["delete an image that may have the tag R:b1"];
+    let forget = ["forget an image that may have the tag R:b1"];
     let none = [""; 0];
     let plain = || config(json!({}), Some(2));
     let keeps = || config(json!({names::OLD_IMAGES: "keep"}), Some(2));
@@ -319,7 +319,7 @@ fn the_tag_of_a_build_under_way_is_on_the_list_whoever_started_it() {
         started(notes);
         notes.insert(names::OLD_IMAGES.to_owned(), names::KEEP.to_owned());
     };
-    assert_eq!(by("Building", &started), ["remember what may be under the tag R:b1"]);
+    assert_eq!(by("Building", &started), ["remember an image that may have the tag R:b1"]);
     assert_eq!(by("Building", &|_| ()), [""; 0], "it has no Job yet");
     assert_eq!(by("Building", &kept), [""; 0]);
     assert_eq!(by("Failed", &started), [""; 0], "what it pushed was looked for");

@@ -180,7 +180,7 @@ async fn pass(shared: Arc<Shared>, _: String) -> Outcome {
         Err(Failure::Look(why) | Failure::Lacks(why)) => Some(why.clone()),
     };
     let is = match &done {
-        Err(Failure::Lacks(_)) => "may lack streams, because an image cannot be looked into",
+        Err(Failure::Lacks(_)) => "may lack streams, because an image cannot be inspected",
         _ => "is not filled",
     };
     if let Some(words) = &words {
@@ -384,7 +384,7 @@ mod tests {
             ("", "gone", &both[..1], Ok("rhel-10")),
             ("", "gone", &both[..], Err("\"\"; the images have the streams rhel-10, rhel-9")),
             ("rhel-8", "rhel-9", &both[..], Err("\"rhel-8\"")),
-            ("rhel-9", "", &[][..], Err("no two of the images")),
+            ("rhel-9", "", &[][..], Err("no pair of OS image and extensions image")),
         ] {
             match (status(&object(spec, now), streams, false), want) {
                 (Ok(status), Ok(want)) => {

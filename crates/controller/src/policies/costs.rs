@@ -83,7 +83,8 @@ async fn run(shared: Arc<Shared>, asked: BTreeSet<ChangeAsked>, known: Arc<Mutex
                 Ok(cost) => break cost,
                 Err(why) => {
                     let ChangeAsked { from, to } = &change;
-                    tracing::warn!(%from, %to, "what the change costs a node is not known, so no window lets it pass: {why}");
+                    tracing::warn!(%from, %to, "the cost of the change for a node is not known, so no window allows it: \
+                        {why}");
                     failures += 1;
                     tokio::time::sleep(backoff::WORK.delay(failures)).await;
                 }

@@ -144,7 +144,8 @@ async fn workloads(
         let more = first.iter().filter(|name| !there.contains(*name)).count() - 1;
         let more = if more == 0 { String::new() } else { format!(" (and {more} more)") };
         return Err(format!(
-            "{gone}{more} existed when the rollout began and has disappeared since; create it again, or edit the policy if it is to be gone"
+            "{gone}{more} existed when the rollout began and has disappeared since; create it again, or edit the policy if \
+             it was removed on purpose"
         ));
     }
     if there.is_empty() {
@@ -207,7 +208,7 @@ async fn get(
 ) -> Result<(u16, String), String> {
     let uri: http::Uri = url.parse().map_err(|e| format!("its url: {e}"))?;
     let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
-        return Err("its url names no server".to_owned());
+        return Err("its url has no host".to_owned());
     };
     let at = || format!("GET {scheme}://{authority}{}", uri.path());
     let base =

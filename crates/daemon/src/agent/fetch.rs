@@ -1,5 +1,5 @@
 //! The fetch of what an update needs, while the node is in service: for the update that is next, or ahead of it because the
-//! pool wants that. A pull may take hours, or hang: it ends when the agent stops or something else is wanted, and people see
+//! pool wants that. A pull may take hours, or hang: it ends when the agent stops or another config is desired, and people see
 //! how far it is.
 //!
 //! Not here: what is fetched, and how it is ended and resumed (see `host`).
@@ -23,7 +23,7 @@ const REPORT: Duration = Duration::from_secs(10);
 pub(super) enum Fetched {
     /// What the update needs is on the host.
     Done(Box<PlannedUpdate>),
-    /// The agent stops, or something else is wanted. What was fetched stays on the host.
+    /// The agent stops, or another config is desired. What was fetched stays on the host.
     Ended,
     /// It cannot be fetched. Whether people have been told of it as of a pull.
     Failed(MachineError, bool),
@@ -140,7 +140,7 @@ impl Agent {
                     }
                     self.refresh_node().await;
                     if !wanted(&self.view.node) {
-                        ended = Some("something else is wanted");
+                        ended = Some("another config is desired");
                         pull.cancel();
                     }
                 }
@@ -156,7 +156,7 @@ impl Agent {
         };
         match (done, ended) {
             (_, Some(why)) => {
-                tracing::info!(why, "the fetch was ended");
+                tracing::info!(why, "the fetch was stopped");
                 Fetched::Ended
             }
             (Ok(work), None) => {

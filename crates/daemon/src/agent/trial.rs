@@ -136,7 +136,8 @@ impl Agent {
     /// Takes from the host what was brought for trials, and says so on the Node.
     pub(super) async fn leave_host(&mut self, asked: String) -> Next {
         if let Err(error) = self.host(|m| m.leave_host()).await {
-            tracing::warn!(%error, "the units that go on with a trial at boot stay on the host; trying again");
+            tracing::warn!(%error, "the units that continue a trial after a boot could not be removed from the host; trying \
+                again");
             self.view.leave_again = Some(Moment::now() + LEAVE_AGAIN);
             // A person may have begun a trial by hand.
             self.read_disk_state().await;

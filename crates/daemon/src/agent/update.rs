@@ -206,7 +206,7 @@ impl Agent {
             tokio::select! {
                 done = &mut work => done,
                 () = self.shutdown.cancelled() => {
-                    let text = "Told to stop during an update; the step under way is finished first".to_owned();
+                    let text = "Got SIGTERM during an update; the present step is finished first".to_owned();
                     self.report_events(&[AgentNote::new(AgentEvent::GotSigtermDuringUpdate, text)]);
                     work.await
                 }

@@ -71,7 +71,8 @@ impl Agent {
             Ok(notes) => {
                 self.report_events(&notes);
                 let text = format!(
-                    "Took config {} along, which waited for a window, because this machine was rebooted: one reboot does for both",
+                    "Applied the waiting config {} while this machine was shutting down, so that one reboot is enough for \
+                     both",
                     pair.to
                 );
                 self.report_events(&[AgentNote::new(AgentEvent::WaitingConfigTaken, text)]);

@@ -335,7 +335,7 @@ impl Writer {
                 Ok(new)
             }
             Err(error) if error.is_client_error() => {
-                tracing::warn!(error = error.chain(), "the times of this update's parts are not kept");
+                tracing::warn!(error = error.chain(), "the times of this update's steps could not be stored");
                 Ok(seen)
             }
             Err(error) => Err(error),

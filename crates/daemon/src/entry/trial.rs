@@ -180,16 +180,16 @@ impl Watch {
                 Ok(None)
             }
             AfterUndo::Reboot => {
-                tracing::error!(config = %failed.config, ?api, ?stopped, "the change is undone, and what failed \
-                    fails still: something of it may have stayed; rebooting");
+                tracing::error!(config = %failed.config, ?api, ?stopped, "the change is undone, but the check still fails: \
+                    an effect of the change may have stayed; rebooting");
                 self.host.reboot_after_undo()?;
                 self.grace = if api.is_ok() { REBOOT_GRACE } else { SHORT_REBOOT_GRACE };
                 // Whatever became of it: never at once, so that this cannot spin.
                 Ok(Some(CHECK_PERIOD))
             }
             AfterUndo::NotToBlame => {
-                tracing::warn!(config = %failed.config, "the API server is away in the old config too: the \
-                    change is not to blame, and may be tried again");
+                tracing::warn!(config = %failed.config, "the API server does not answer in the old config either: the change \
+                    is not the cause, and may be tried again");
                 self.host.forget_trial_failure()?;
                 Ok(None)
             }

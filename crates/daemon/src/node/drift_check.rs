@@ -141,7 +141,7 @@ impl Machine {
         let plan = plan.map_err(|e| failed(refusal(&e).text))?;
         host.apply(&plan).map_err(|e| failed(chain(&e)))?;
         let what: Vec<String> = drifted.drifts().iter().map(Drift::path).collect();
-        let mut text = format!("Restored {} as config {} has it", listed(&what), drifted.config());
+        let mut text = format!("Restored {} as in config {}", listed(&what), drifted.config());
         if !plan.disruption.is_none() {
             text = format!("{text}; {}", plan.disruption);
         }

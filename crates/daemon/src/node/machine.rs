@@ -167,8 +167,8 @@ impl Machine {
                 tracing::info!(%config, "an update is on trial: it is undone unless it is confirmed");
             }
             Recovery::AwaitsReturn { config, desired, why } => {
-                tracing::error!(%config, %desired, %why, "the machine did not come up as an update asks; it \
-                    reboots into its old operating system, and the update is undone then");
+                tracing::error!(%config, %desired, %why, "the machine did not boot as the update requires; it reboots into \
+                    its old operating system, and then the update is undone");
             }
             Recovery::RolledBack { config, desired, why } => {
                 tracing::error!(%config, %desired, %why, "an update was undone");
@@ -311,8 +311,8 @@ impl Machine {
             && let Err(error) = host.ensure_units(&boot_units())
         {
             let text = format!(
-                "this host undoes the change by itself only until its next boot, because the units that go on with it \
-                 then are not there: {}; install them, see machine-config-daemon-recover.service in the documentation",
+                "this host can undo the change by itself only until its next boot, because the units that would continue the \
+                 trial then are missing: {}; install them, see machine-config-daemon-recover.service in the documentation",
                 chain(&error)
             );
             tracing::warn!("{text}");

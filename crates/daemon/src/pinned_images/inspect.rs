@@ -77,7 +77,7 @@ impl Images {
                 Some(Space { free: bytes(found.f_bavail), total: bytes(found.f_blocks), reserve })
             }
             Err(error) => {
-                tracing::debug!(path = %path.display(), %error, "the room for images is not known");
+                tracing::debug!(path = %path.display(), %error, "the free space for images is not known");
                 None
             }
         }

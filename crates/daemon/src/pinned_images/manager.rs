@@ -159,7 +159,7 @@ impl Manager {
         if let Err(error) = self.images.note_pins() {
             tracing::warn!(
                 error = client::chain(&error),
-                "images are not pinned: that they are cannot be noted"
+                "images are not pinned, because the record of pinned images cannot be written"
             );
             return Ok(AGAIN.last);
         }

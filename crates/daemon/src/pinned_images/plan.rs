@@ -136,8 +136,8 @@ impl fmt::Display for Space {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "storage available is less than minimum required: {:.1} of {:.1} GiB are free, and pulls leave {:.1} GiB, because the \
-             kubelet evicts pods below {:.1} GiB; remove images or files, or give the file system more room",
+            "storage available is less than minimum required: {:.1} of {:.1} GiB are free, and pulls leave {:.1} GiB, \
+             because the kubelet evicts pods below {:.1} GiB; remove images or files, or enlarge the file system",
             gib(self.free),
             gib(self.total),
             gib(self.kept()),
@@ -187,14 +187,14 @@ impl fmt::Display for PullHold {
         match self {
             Self::NotReady => write!(f, "the node is not Ready"),
             Self::DiskPressure => {
-                write!(f, "the node has DiskPressure; free some room on it, and the images are pulled")
+                write!(f, "the node has DiskPressure; free space on it, then the images are pulled")
             }
             Self::Space(space) => space.fmt(f),
             Self::Needed { space, needed, images } => write!(
                 f,
-                "storage available is less than minimum required: {images} missing images take about {:.1} GiB, by the sizes that \
-                 their registries tell; {:.1} of {:.1} GiB are free, and pulls leave {:.1} GiB; nothing is pulled; remove images or \
-                 files, or give the file system more room",
+                "storage available is less than minimum required: {images} missing images take about {:.1} GiB, by the sizes \
+                 that their registries report; {:.1} of {:.1} GiB are free, and pulls leave {:.1} GiB; nothing is pulled; \
+                 remove images or files, or enlarge the file system",
                 gib(*needed),
                 gib(space.free),
                 gib(space.total),

@@ -90,7 +90,7 @@ impl ImageGivenUp {
                     .to_owned()
             }
             Self::Runs => {
-                "the host runs what it ran before MachineConfigs named an image, and stays there".to_owned()
+                "the host runs the image that it ran before MachineConfigs named one, and keeps it".to_owned()
             }
             Self::Back(image) => {
                 format!(

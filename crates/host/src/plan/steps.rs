@@ -143,7 +143,7 @@ impl Steps<'_> {
         if !self.found(path).is_absent() {
             let why = match ImageGivenUp::of(self.old, self.new, self.facts) {
                 ImageGivenUp::Back(_) | ImageGivenUp::Runs => {
-                    "the machine is back in what it ran before MachineConfigs named an image"
+                    "the machine is back in the image that it ran before MachineConfigs named one"
                 }
                 _ => return,
             };

@@ -63,7 +63,8 @@ impl Host {
                 return Ok(Recovery::AwaitsBoot { config: desired });
             }
             if journal.live && !same_boot && self.lost_in_boot(journal)? {
-                tracing::warn!(%desired, "what was staged was not made bootable at the shutdown before; undoing the change");
+                tracing::warn!(%desired, "the staged deployment was not made bootable at the last shutdown; undoing the \
+                    change");
                 Journal::reopen(&self.root)?;
                 self.undo(journal, ServiceUndo::LaterBoot)?;
                 return Ok(Recovery::Undone { config, desired });
@@ -113,7 +114,7 @@ impl Host {
             why = format!("{why}; {said}");
         }
         if let Some(said) = self.finalisation_error() {
-            why = format!("{why}; at the shutdown before, {FINALISE} said {said:?}");
+            why = format!("{why}; at the last shutdown, {FINALISE} said {said:?}");
         }
         tracing::error!(%desired, %why, "the machine did not boot into the staged operating system; \
             undoing the change");

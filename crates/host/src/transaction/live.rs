@@ -39,7 +39,8 @@ impl Host {
         let Some((before, _)) = journal.os_change().filter(|_| journal.live) else { return Ok(true) };
         match self.os_call("undo live", |os| os.undo_live(before)) {
             Err(error) if !error.killed() => {
-                tracing::warn!(error = %chain(&error), "what was brought into the running system stays until the next boot");
+                tracing::warn!(error = %chain(&error), "the packages that were added to the running system stay until the \
+                    next boot");
                 Ok(false)
             }
             done => done.map(|()| true),
@@ -66,7 +67,8 @@ impl Host {
         });
         match done {
             Err(error) if !error.killed() => {
-                tracing::warn!(error = %chain(&error), "what was in the running system before is there after the next boot");
+                tracing::warn!(error = %chain(&error), "the previous packages are in the running system again after the next \
+                    boot");
                 Ok(false)
             }
             done => done.map(|()| is_there),

@@ -57,7 +57,8 @@ impl Host {
     pub(crate) fn mend_merge(&mut self, journal: &Journal) -> Result<(), Error> {
         match self.mend(journal) {
             Err(error) if !error.killed() => {
-                tracing::warn!(error = %api::text::chain(&error), "what the merge of /etc left behind cannot be written");
+                tracing::warn!(error = %api::text::chain(&error), "files that the merge of /etc left outdated cannot be \
+                    written");
                 Ok(())
             }
             done => done,
@@ -72,7 +73,8 @@ impl Host {
         }
         let Some(old) = self.os.folder_of(before)? else { return Ok(()) };
         if self.root.found(&format!("{old}/etc"))?.is_absent() {
-            tracing::warn!(deployment = %old, "it is gone: what the merge of /etc left behind cannot be told from drift");
+            tracing::warn!(deployment = %old, "it is gone: files that the merge of /etc left outdated cannot be told from \
+                drift");
             return Ok(());
         }
         let merge = Merge { root: self.root.clone(), old };
@@ -126,7 +128,7 @@ impl Host {
             Ok(plan) => plan,
             Err(bad) => {
                 for why in bad {
-                    tracing::warn!(%why, "what the merge of /etc left behind cannot be written");
+                    tracing::warn!(%why, "files that the merge of /etc left outdated cannot be written");
                 }
                 return Ok(());
             }
@@ -153,7 +155,8 @@ impl Host {
             let (name, starts) = (&unit.name, unit.enabled == Some(true) && unit.mask != Some(true));
             self.systemd_or_log("start", name, |s| match s.was_started(name)? {
                 true => {
-                    tracing::warn!(unit = %name, "it started before its files were back; they count at its next start");
+                    tracing::warn!(unit = %name, "it started before its files were restored; it uses them from its next \
+                        start on");
                     Ok(())
                 }
                 false if starts => s.queue(ServiceAction::Restart, name),

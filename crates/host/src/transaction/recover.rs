@@ -28,7 +28,7 @@ pub(crate) enum ServiceUndo {
 }
 
 /// Why the machine reboots into its old operating system.
-pub(super) const BACK: &str = "back into the operating system of before the update";
+pub(super) const BACK: &str = "back into the operating system from before the update";
 
 /// Why it reboots once more when it is back there.
 const PACKAGES_STAGED: &str = "the packages that were only in the running system before the update are staged again, and \

@@ -266,7 +266,7 @@ impl ChangePlan {
             all.notes.extend(change.warnings.iter().map(|w| format!("pool {pool}: WARNING: {w}")));
             let tried = |what: &String| {
                 format!(
-                    "pool {pool}: each node applies this on trial, and undoes it if it is cut off by it: {what}"
+                    "pool {pool}: each node applies this on trial, and undoes it if it cuts the node off: {what}"
                 )
             };
             all.notes.extend(change.on_trial.iter().map(tried));

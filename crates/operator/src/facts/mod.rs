@@ -71,7 +71,7 @@ impl Facts {
             let (kept, others): (Vec<_>, Vec<_>) = found.partition(|ca| keeps(ca, present));
             if kept.is_empty() && !others.is_empty() {
                 tracing::warn!(
-                    "the CA stays as it is: ConfigMap kube-root-ca.crt cannot be read, and what else names a CA lacks \
+                    "the CA stays as it is: ConfigMap kube-root-ca.crt cannot be read, and the other sources of the CA lack \
                      certificates of the one in use; if the CA was replaced, write it into the ControllerConfig, at \
                      spec.kubeAPIServerServingCAData"
                 );

@@ -134,7 +134,7 @@ fn events(
         events.push(event(
             settings,
             OperatorEvent::OperatorVersionChanged,
-            &format!("the cluster was brought{old} to {new}"),
+            &format!("the installed version changed{old} to {new}"),
             now,
         ));
     }
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(told(&worse, &fine), Vec::<String>::new());
         assert_eq!(
             told(&fine, &status(None, Some("v2"))),
-            ["OperatorVersionChanged: the cluster was brought from v1 to v2"]
+            ["OperatorVersionChanged: the installed version changed from v1 to v2"]
         );
     }
 

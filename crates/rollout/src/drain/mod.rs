@@ -289,7 +289,7 @@ fn drain(
         let then = if then == DrainEnd::Quarantine && !may_return { DrainEnd::Report } else { then };
         let and = match then {
             DrainEnd::Report => "goes on",
-            DrainEnd::Quarantine => "is given up; the node is put aside, and another one goes",
+            DrainEnd::Quarantine => "is given up; the node is put aside, and another one is updated",
             DrainEnd::DeletePods => "goes on; pods are deleted although their budgets do not allow it",
         };
         let words = format!("The drain takes more than {after:#} and {and}; it waits for {text}");

@@ -58,7 +58,7 @@ impl Outlook {
     /// The outlook of a node whose pods or budgets cannot be read: that keeps no node from going, because the drain itself
     /// reports it then.
     pub fn unread(why: &str) -> Self {
-        Self::Loses(format!("its pods cannot be looked at: {why}"))
+        Self::Loses(format!("its pods cannot be read: {why}"))
     }
 }
 

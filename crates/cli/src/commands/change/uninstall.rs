@@ -27,8 +27,8 @@ pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
     // Nodes that go back to their own files are waited for.
     if !plan.busy.is_empty() && !a.force && !a.restore_hosts {
         bail!(
-            "nothing was removed: {}. An update that is cut off leaves a node cordoned, or between two configs; wait until mco \
-            status says that it is done, or pass --force",
+            "nothing was removed: {}. An interrupted update leaves a node cordoned, or between two configs; wait until mco \
+             status says that it is done, or pass --force",
             plan.busy.join("; ")
         );
     }

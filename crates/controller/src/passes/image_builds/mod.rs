@@ -114,7 +114,7 @@ pub(crate) async fn pass(shared: Arc<Shared>, pool: String) -> Outcome {
         Err(e) => {
             let chain = e.chain();
             tell(Some(format!(
-                "the OS image cannot be built, and is tried again: {}",
+                "the OS image cannot be built; this is tried again: {}",
                 cut(&chain, MAX_ANSWER_CHARS)
             )));
             Outcome::Failed(chain)

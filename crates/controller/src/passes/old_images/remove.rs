@@ -171,9 +171,9 @@ async fn settings(shared: &Shared, pushed: &Pushed) -> Result<registry::Settings
     let name = &pushed.secret;
     let api: Api<Secret> = Api::namespaced(shared.client.clone(), NAMESPACE);
     let found = call(|| format!("get secret {NAMESPACE}/{name}"), api.get_opt(name)).await.map_err(|e| {
-        let remedy = "; the operator gives the controller the right to read a Secret while a MachineOSConfig names it in \
-                      renderedImagePushSecret, unless it is one of the installation itself; for one that none names any more, \
-                      make a Role of your own";
+        let remedy = "; the operator grants the controller the right to read a Secret as long as a MachineOSConfig names it \
+            in renderedImagePushSecret, except for Secrets of the installation itself; for a Secret that none names any \
+            more, create a Role of your own";
         failed(format!("{}{}", e.chain(), if e.is_forbidden() { remedy } else { "" }))
     })?;
     let Some(first) = found.and_then(credentials) else {

@@ -275,7 +275,7 @@ async fn what_may_pass_is_tried_again_later_and_the_list_says_why() {
     assert!(
         kept.until_mended
             && !kept.for_good
-            && kept.why.contains("the operator gives the controller the right"),
+            && kept.why.contains("the operator grants the controller the right"),
         "{kept:?}"
     );
     assert!(

@@ -128,10 +128,16 @@ mod tests {
         );
         assert!(good(None, None).is_ok());
         let secret = good(Some(b"hunter2"), None).unwrap_err();
-        assert!(secret.starts_with("the pull secret is not") && !secret.contains("hunter2"), "{secret}");
+        assert!(
+            secret.starts_with("the pull secret does not have the format") && !secret.contains("hunter2"),
+            "{secret}"
+        );
         let push = from(&cluster, &[b"hunter2".to_vec()], None, None, Cache::default()).unwrap_err();
-        assert!(push.starts_with("the push secret is not") && !push.contains("hunter2"), "{push}");
+        assert!(
+            push.starts_with("the push secret does not have the format") && !push.contains("hunter2"),
+            "{push}"
+        );
         let mirrors = good(None, Some("registry = 1")).unwrap_err();
-        assert!(mirrors.starts_with("/etc/containers/registries.conf is not"), "{mirrors}");
+        assert!(mirrors.starts_with("/etc/containers/registries.conf does not have the format"), "{mirrors}");
     }
 }

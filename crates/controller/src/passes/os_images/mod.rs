@@ -165,7 +165,7 @@ impl Looker {
             Err(e) if e.is_refused() => {
                 tracing::warn!(
                     pool = name,
-                    "what was found out about the OS image cannot be written: {}",
+                    "the result of inspecting the OS image cannot be written: {}",
                     e.chain()
                 );
                 Outcome::After(AGAIN)

@@ -38,7 +38,8 @@ impl Machine {
             Err(error) => Err(error),
         };
         if let Err(error) = result {
-            tracing::warn!(error = %chain(&error), "the units that go on with a trial at boot stay on the host");
+            tracing::warn!(error = %chain(&error), "the units that continue a trial after a boot could not be removed from \
+                the host");
         }
     }
 

@@ -107,7 +107,7 @@ impl fmt::Display for RuleDecision {
                 write!(f, "because row \"{row}\" of the table does not apply: {why}")
             }
             Rule::Allowed { annotation } => write!(f, "as the annotation {annotation} allows"),
-            Rule::Default => f.write_str("because no rule says that less will do"),
+            Rule::Default => f.write_str("because no rule allows less"),
         }
     }
 }

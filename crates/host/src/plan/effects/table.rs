@@ -249,7 +249,7 @@ fn by_row(
             if let Some(line) = is.into_iter().flat_map(lines).find(|l| program == TMPFILES && is_of_boot(l))
             {
                 let what = line.split_whitespace().next().unwrap_or_default();
-                return here.refuse(format!("lines of type {what} are followed at boot"));
+                return here.refuse(format!("lines of type {what} take effect at boot"));
             }
             let args: Vec<&str> = args.iter().copied().chain([path]).collect();
             let effect = run(here.needs(program)?, &args);
@@ -257,11 +257,11 @@ fn by_row(
             Ok(by(vec![Planned { undo: effect.undo.filter(|_| was.is_some()), ..effect }]))
         }
         FileEffect::Reads(..) if here.uncovers() => here.refuse(UNCOVERED),
-        FileEffect::Reads(..) => Ok(by(vec![]).note(format!("{path}: what it has made stays"))),
+        FileEffect::Reads(..) => Ok(by(vec![]).note(format!("{path}: its effects stay"))),
         FileEffect::UdevRules => {
             let names = |l: &str| l.split(',').any(|p| p.trim_start().starts_with("NAME"));
             if [was, is].into_iter().flatten().flat_map(lines).any(names) {
-                return here.refuse("it names network interfaces, which udev does when they appear");
+                return here.refuse("it names network interfaces, and udev does that only when they appear");
             }
             if [was, is].into_iter().flatten().flat_map(lines).any(is_of_other_events) {
                 return here.refuse("it has rules for events other than change");

@@ -82,7 +82,7 @@ fn inspect(
     let looked = programs.fetch(SKOPEO, &args, ASK, &environment, &Pull::default());
     let looked = looked.map(|output| output.text).inspect_err(|error| {
         let why = proxy::hidden(&error.why, &environment);
-        tracing::info!(%why, image = %image.image, "the image cannot be looked at before it is pulled");
+        tracing::info!(%why, image = %image.image, "the image cannot be inspected before it is pulled");
     });
     Ok(looked.ok())
 }

@@ -84,7 +84,7 @@ pub(super) fn check_label(
     let repo = format!("--repo={REPO}");
     let refuse = |why: String| {
         OsError::new(format!(
-            "the image {} cannot be used: its label {} promises {promise:?}, and {why}; build the image again, or correct \
+            "the image {} cannot be used: its label {} declares {promise:?}, but {why}; build the image again, or correct \
              the label",
             reference.image,
             api::names::OS_RELEASE_LABEL

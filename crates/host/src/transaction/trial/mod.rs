@@ -94,7 +94,7 @@ impl Host {
             Some(journal) if self.has_begun(&journal)? => match self.write_clock() {
                 // What has passed in this boot is known without it.
                 Err(error) if !error.killed() => {
-                    tracing::warn!(%error, "the time of the change's trial cannot be written down");
+                    tracing::warn!(%error, "the time of the change's trial cannot be stored");
                     Ok(())
                 }
                 done => done.map(drop),
@@ -156,7 +156,7 @@ impl Host {
         }
         match self.write_clock() {
             Err(error) if !error.killed() => {
-                tracing::warn!(%error, "the time of the change's trial begins at the next look");
+                tracing::warn!(%error, "the time of the change's trial begins at the next check");
             }
             done => drop(done?),
         }
@@ -171,7 +171,7 @@ impl Host {
             let clock = match self.write_clock() {
                 // The time that has passed counts all the same.
                 Err(error) if !error.killed() => {
-                    tracing::warn!(%error, "the time of the change's trial cannot be written down");
+                    tracing::warn!(%error, "the time of the change's trial cannot be stored");
                     self.clock_now()?
                 }
                 done => done?,

@@ -12,10 +12,10 @@ use crate::transaction::lock::Lock;
 use crate::transaction::recover::{Recovery, ServiceUndo};
 
 /// Why the machine reboots after the undo.
-const BACK_FROM_TRIAL: &str = "back to what ran before a change that was tried";
+const BACK_FROM_TRIAL: &str = "back to the state before a change that failed its trial";
 
 /// Why the machine reboots after an undo that needed none.
-const EFFECTS_STAY: &str = "what failed in a trial fails after the undo too";
+const EFFECTS_STAY: &str = "a check that failed in a trial still fails after the undo";
 
 /// How often the machine is rebooted because the undo fails. What a reboot does not mend once or twice needs a person.
 const MOST_REBOOTS: u32 = 2;
@@ -112,7 +112,7 @@ impl Host {
         let counted = TrialFailure { reboots: failed.reboots.saturating_add(1), ..failed };
         match self.write_record(paths::TRIAL_VERDICT, &counted) {
             Err(error) if !error.killed() => {
-                tracing::error!(%error, "a reboot that cannot be counted is not made");
+                tracing::error!(%error, "no reboot, because it could not be recorded");
                 Ok(false)
             }
             done => done.map(|()| true),
@@ -132,7 +132,7 @@ impl Host {
         }
     }
 
-    /// Makes a reboot pending because what failed in a trial fails after the undo too: an effect of the change may have
+    /// Makes a reboot pending because a check that failed in a trial still fails after the undo: an effect of the change may have
     /// stayed. It is made once: the machine is in another boot then.
     ///
     /// # Errors

@@ -59,7 +59,7 @@ pub(super) async fn lies(vm: &VirtualMachine, registry: &Registry) {
     let liar = LyingRegistry::start(registry, &a, Lie::Architecture).await;
     let of_index = format!("sha256:{}", api::text::hex(&Sha256::digest(index())));
     let said = refused(vm, "another architecture", &liar.reference(&of_index)).await;
-    assert!(said.contains("no image for this machine's architecture"), "{said}");
+    assert!(said.contains("does not exist for this machine's architecture"), "{said}");
 }
 
 /// Images whose signature is asked for, and which have none.

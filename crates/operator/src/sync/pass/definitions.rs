@@ -133,7 +133,7 @@ impl Syncer {
             }
             None => match stored_versions::migrate(&self.client, stale).await {
                 Ok(count) => {
-                    passed.done.push(format!("{count} objects of {} in the version of today", stale.name()));
+                    passed.done.push(format!("{count} objects of {} in the present version", stale.name()));
                     return Ok(());
                 }
                 Err(error) => Hold::Refused(Box::new(error)),
@@ -143,7 +143,7 @@ impl Syncer {
         Err(hold)
     }
 
-    /// Has objects stored in the version of today. No step waits for it, and no upgrade should begin before it.
+    /// Has objects stored in the present version. No step waits for it, and no upgrade should begin before it.
     pub(super) async fn stored_versions(&mut self, passed: &mut PassResult) {
         let names = definitions::names();
         let seen: Vec<(String, String)> = passed

@@ -160,8 +160,8 @@ impl Syncer {
                 passed.outdated = newer.is_some();
                 let why = match (newer, read) {
                     (Some(newer), _) => Err(format!(
-                        "{} was brought to {} and this operator is {VERSION_RAW}: it changes nothing; run `mco install` of {} or \
-                         newer, which replaces it",
+                        "{} was upgraded to {}, but this operator is {VERSION_RAW}: it changes nothing; run `mco install` of \
+                         {} or newer, which replaces it",
                         settings_name::name(),
                         newer.version,
                         newer.version

@@ -190,7 +190,7 @@ fn what_a_removed_file_uncovers_or_a_removed_rule_has_set_is_left_to_the_boot() 
     assert!(taken(udev, rule, &host).is_ok());
     assert!(between(udev, Some(rule), Some(&format!("{rule}\nKERNEL==\"sdb\"")), &host).is_ok());
     for is in [None, Some("KERNEL==\"sdb\"")] {
-        assert!(between(udev, Some(rule), is, &host).unwrap_err().contains("removed or altered rule"));
+        assert!(between(udev, Some(rule), is, &host).unwrap_err().contains("removed or changed rule"));
     }
     for path in ["/etc/tmpfiles.d/a.conf", "/etc/sysusers.d/a.conf", "/etc/modules-load.d/a.conf"] {
         assert!(between(path, Some("x"), None, &host).is_ok(), "{path}");

@@ -222,7 +222,7 @@ fn missing(place: &str, own: &[String], has: &[String]) -> Result<(), OsError> {
     match own.iter().find(|a| !rest.any(|b| b == *a)) {
         None => Ok(()),
         Some(lost) => Err(os(format!(
-            "{place} did not take the kernel argument {}; see what else sets the arguments there, such as a file of \
+            "{place} does not contain the kernel argument {}; check what else sets the arguments there, such as a file of \
              /etc/default or /etc/grub.d",
             argument(lost)
         ))),
@@ -335,12 +335,13 @@ impl OsBackend for BootLoader {
         // One that is not counted any more boots in any case.
         match (kept, waiting.into_iter().find(|entry| entry.counted)) {
             (Err(error), Some(entry)) if !error.killed => Err(os(format!(
-                "the boot loader still counts the boots of {}, although its update was kept: when they are used up, it boots \
-                 the entry of before; {} (this is tried again)",
+                "the boot loader still counts the boots of {}, although its update was kept: when no tries are left, it \
+                 boots the previous entry; {} (this is tried again)",
                 entry.path, error.why
             ))),
             (Err(error), None) if !error.killed => {
-                tracing::warn!(%error, "the entry of before an update that was kept stays in the boot loader's menu");
+                tracing::warn!(%error, "the previous entry could not be removed from the boot loader's menu, although the \
+                    update was kept");
                 Ok(())
             }
             (kept, _) => kept,
@@ -352,7 +353,7 @@ impl OsBackend for BootLoader {
         let spent = self.without_tries(&found).unwrap_or_default();
         let first = spent.first()?;
         Some(format!(
-            "{first} came up in none of its tries, so the boot loader went back to the entry of before (boot counting)"
+            "{first} did not boot in any of its tries, so the boot loader went back to the previous entry (boot counting)"
         ))
     }
 

@@ -85,7 +85,7 @@ const WAY: ManagerPrograms = ManagerPrograms {
     explained: &[
         (
             &LOCKED,
-            "another program changes packages now: wait for its end, or end it (the number of its process is in the message)",
+            "another program is changing packages: wait until it ends, or stop it (its process ID is in the message)",
         ),
         (
             &UNKNOWN,

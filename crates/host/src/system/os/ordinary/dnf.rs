@@ -34,7 +34,7 @@ const WAY: ManagerPrograms = ManagerPrograms {
     explained: &[
         (
             &["already locked by", "transaction lock", "Waiting for process"],
-            "another program changes packages now: wait for its end",
+            "another program is changing packages: wait until it ends",
         ),
         (
             &["Unable to find a match", "No match for argument"],

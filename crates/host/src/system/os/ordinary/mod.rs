@@ -277,7 +277,7 @@ impl OsBackend for OrdinaryHost {
         let had = Record::read(&self.root)?;
         let fetched = self.fetched.take().filter(|f| f.leads(&had, target));
         let Some(Fetched { packages, after, .. }) = fetched else {
-            return Err(os("what the change needs was not fetched; this is a defect of this program"));
+            return Err(os("the packages for the change were not fetched; this is a bug"));
         };
         let changes = packages != Packages::default();
         if changes {

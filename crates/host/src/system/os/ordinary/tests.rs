@@ -140,7 +140,7 @@ fn what_dnf_cannot_do_without_doubt_is_refused_with_its_words() {
     assert!(said.contains("does not exist for dnf") && said.contains("match: up"), "{said}");
     rig.has("");
     rig.talk.fails(&ask, "exit status: 200: Failed to obtain the transaction lock (logged in as: root).");
-    assert!(why(&rig).contains("another program changes packages now"));
+    assert!(why(&rig).contains("another program is changing packages"));
     rig.has("");
     rig.talk.says(&ask, "").says(
         &format!("/usr/bin/rpm -qp --queryformat {FORMAT} {ARCHIVES}/next/base-2-1.noarch.rpm"),

@@ -35,7 +35,7 @@ impl OstreeHost {
         by_mark.ok_or_else(|| {
             OsError::new(format!(
                 "no boot loader entry in {ENTRIES} is that of the running deployment {}, so its kernel arguments are not \
-                 known; see that /boot is mounted, and write the entries anew with ostree admin deploy",
+                 known; check that /boot is mounted, and write the entries again with ostree admin deploy",
                 booted.id()
             ))
         })

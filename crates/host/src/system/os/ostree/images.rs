@@ -229,7 +229,8 @@ impl OstreeHost {
         }
         self.remove_images(record, &gone)?;
         self.restore_layers()?;
-        tracing::warn!(images = %gone.join(", "), "removed OS images that nothing needs any more: a pull found no room");
+        tracing::warn!(images = %gone.join(", "), "removed OS images that nothing needs any more, because there was no room \
+            for a pull");
         pull.begin_again();
         repository_space::limit(&self.root, pull)?;
         Ok(true)

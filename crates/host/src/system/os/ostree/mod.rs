@@ -115,7 +115,7 @@ impl OstreeHost {
             let verb = args.iter().take(words).copied().collect::<Vec<_>>().join(" ");
             let says = |words: &[&str]| words.iter().any(|word| e.why.contains(word));
             let remedy = if says(&["sysroot lock", "Waiting for lock"]) {
-                Some("another program changes deployments: wait for its end")
+                Some("another program is changing deployments: wait until it ends")
             } else if says_full(&e.why) {
                 Some("the file system of /ostree is full: free space on it (df -h /sysroot), for example with ostree admin cleanup")
             } else {

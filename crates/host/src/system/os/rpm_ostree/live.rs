@@ -27,8 +27,8 @@ impl RpmOstree {
         match self.ask()?.booted() {
             Some(booted) if booted.has_live(&commit) => Ok(()),
             _ => Err(OsError::new(
-                "rpm-ostree apply-live reported success, but rpm-ostree status --json does not say that the running system has \
-                 what is staged (live-replaced)",
+                "rpm-ostree apply-live reported success, but rpm-ostree status --json does not show the staged packages in \
+                 the running system (live-replaced)",
             )),
         }
     }

@@ -50,7 +50,7 @@ const DRIVEN: &str = "Updates and deployments are driven by";
 const DROP: &str = "reboot into it, or drop it with rpm-ostree cleanup --pending; rpm-ostree status shows it";
 const PACKAGES: &str = "check spec.extensions, which are the names of packages, and the host's repositories (dnf repolist, /etc/yum.repos.d) \
     or spec.baseOSExtensionsContainerImage, which must have them";
-const WAIT: &str = "wait for its end (rpm-ostree status), or end it with rpm-ostree cancel";
+const WAIT: &str = "wait until it ends (rpm-ostree status), or stop it with rpm-ostree cancel";
 /// The distributions that have other kernels as packages.
 const HAVE_KERNELS: [&str; 4] = ["rhcos", "scos", "rhel", "centos"];
 
@@ -124,7 +124,7 @@ impl RpmOstree {
         let status = self.ask()?;
         match status.busy() {
             Some(what) => Err(OsError::new(format!(
-                "rpm-ostree is at work ({what}), for somebody else or for an update that was interrupted; {WAIT}"
+                "rpm-ostree is busy ({what}), for somebody else or for an interrupted update; {WAIT}"
             ))),
             None => Ok(status),
         }
@@ -323,7 +323,7 @@ impl OsBackend for RpmOstree {
         let got = after.next().map(|d| d.deployment(arguments)).unwrap_or_default();
         differs(&got, target).map_or(Ok(()), |what| {
             Err(OsError::new(format!(
-                "rpm-ostree reported success, but what it staged differs from what was asked for: {what}"
+                "rpm-ostree reported success, but the staged deployment is not as requested: {what}"
             )))
         })
     }

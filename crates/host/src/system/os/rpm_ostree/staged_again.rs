@@ -126,7 +126,8 @@ impl RpmOstree {
             if error.killed {
                 return done;
             }
-            tracing::error!(why = %error.why, "the packages of before, which were only in the running system, are not staged again");
+            tracing::error!(why = %error.why, "the previous packages, which were only in the running system, are not staged \
+                again");
         }
         let after = self.ask()?;
         let pending = after.pending();

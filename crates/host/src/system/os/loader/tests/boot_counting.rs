@@ -100,7 +100,7 @@ fn an_entry_that_came_up_in_no_try_is_told_of_and_every_state_of_it_is_undone() 
         let said = rig.os.fell_back();
         if about == "no try left" {
             assert_eq!(rig.next(), host, "the entry of before boots");
-            assert!(said.unwrap().contains("+0-2.conf came up in none of its tries"));
+            assert!(said.unwrap().contains("+0-2.conf did not boot in any of its tries"));
         } else {
             assert_eq!((said, rig.next()), (None, format!("{host} init=/none")), "{about}");
         }
