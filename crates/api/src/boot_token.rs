@@ -108,7 +108,7 @@ pub struct TokenUse {
     pub by: IpAddr,
 }
 
-/// What a token is good for.
+/// A stored boot token: what it grants, to whom, and until when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// Its ID.

@@ -65,8 +65,8 @@ pub(crate) struct Shared {
     pub(crate) stored_configs: StoredConfigs,
     /// Every kind that is watched (see [`crate::term::catch_up`]).
     watched_kinds: Mutex<Vec<Arc<WatchedKind>>>,
-    /// Grows whenever a check finds that a gate of a RolloutPolicy does not pass: what was planned before is not sent
-    /// after.
+    /// Incremented whenever a check finds that a gate of a RolloutPolicy does not pass. Patches that were planned before
+    /// that are not sent any more.
     pub(crate) setbacks: AtomicU64,
     /// Grows whenever a gate of a RolloutPolicy says something new, and when a rollout's progress was stored: the next plan may
     /// let nodes go, and does not wait for patches that move none.
@@ -75,7 +75,7 @@ pub(crate) struct Shared {
     pub(crate) own_writes: OwnPoolWrites,
     /// How long drains may take, by node: of nodes that are on their way, in pools whose policy says it.
     pub(crate) drain_limits: Mutex<BTreeMap<Arc<str>, DrainLimit>>,
-    /// The last nodes that waves wait for, as the last plan says it: what they report is planned at once.
+    /// The last nodes that waves wait for, by the last plan: their reports are planned at once.
     pub(crate) last_of_waves: Mutex<BTreeSet<Arc<str>>>,
     /// What nodes wait for before they go, since this process leads.
     pub(crate) wait_history: Mutex<WaitHistory>,

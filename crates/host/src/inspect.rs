@@ -146,7 +146,7 @@ impl Host {
         }
         facts.os_live = self.os.can_apply_live();
         if facts.os_live {
-            // One that cannot be read keeps nothing from being tried again.
+            // A record that cannot be read does not prevent another try.
             let refused = self.root.text(paths::LIVE_REFUSED)?;
             facts.live_refused = refused.and_then(|text| serde_json::from_str(&text).ok());
         }

@@ -24,7 +24,7 @@ const WORDS: usize = 1000;
 /// What the controller has found out about a config's image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ImageLookup {
-    /// Nobody can tell here: a plan from files.
+    /// It cannot be known: the plan is made from files.
     #[default]
     NotKnown,
     /// Nothing yet.

@@ -71,7 +71,7 @@ pub enum Step {
     UpdateOsConfig(Box<OsConfigUpdate>),
 }
 
-/// What a MachineOSConfig is to say of its builds.
+/// The changes that make a MachineOSConfig name its build.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OsConfigUpdate {
     /// The build in force.

@@ -208,7 +208,7 @@ impl<T> Store<T> {
         if gone { None } else { self.apply(name.to_owned(), item) }
     }
 
-    /// Takes out an object that was deleted, and not another one that has its name by now.
+    /// Removes a deleted object, unless another object has its name by now.
     pub(crate) fn delete(&self, name: &str, uid: &str) -> Option<Change<T>> {
         {
             let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);

@@ -47,7 +47,7 @@ pub(crate) fn key_of(object: &impl ResourceExt) -> String {
     }
 }
 
-/// What follows if a kind is not served.
+/// Whether a kind has to be served, and what its absence means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
     /// Nothing is done before it was listed.
@@ -229,7 +229,7 @@ pub(crate) async fn follow<K, T>(
                 let name = key_of(&object);
                 let change = match item(object) {
                     Some((name, item)) => store.apply(name, item),
-                    // It could be decoded before and no longer can: we no longer know what it says.
+                    // It can no longer be decoded, so its present content is unknown.
                     None => store.remove(&name),
                 };
                 change.iter().for_each(&on_change);

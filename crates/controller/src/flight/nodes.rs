@@ -78,7 +78,7 @@ impl Permits {
         match permit {
             Ok(permit) if !self.closing.is_cancelled() => permit,
             none => {
-                // The one who waits for all permits must get this one.
+                // A task that waits for all permits must get this one.
                 drop(none);
                 std::future::pending().await
             }

@@ -16,7 +16,7 @@ const MAX: usize = 63;
 const READABLE: usize = 16;
 /// Bytes of the hash. 48 bits are enough for any number of pools.
 const HASH: usize = 6;
-/// What follows the pool's name. It is kept whole, because our finalizers are recognised by it.
+/// The part after the pool's name. It is never shortened, because our finalizers are recognised by it.
 const AFTER_POOL: &str = "-generated-";
 
 /// The finalizer for a MachineConfig of this name. Names of others are short enough already and stay as they are.

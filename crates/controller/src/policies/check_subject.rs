@@ -5,7 +5,7 @@
 use api::k8s::Time;
 use std::sync::Arc;
 
-/// The RolloutPolicy that a gate stands in.
+/// The RolloutPolicy that a gate belongs to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PolicyReference {
     pub(super) name: String,

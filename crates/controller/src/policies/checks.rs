@@ -33,7 +33,7 @@ struct Task {
     of: PolicyReference,
     wanted: watch::Sender<CheckSubject>,
     handle: AbortHandle,
-    /// It is over: what it still finds counts no longer. A task that runs just now ends only at its next wait.
+    /// The check was stopped, so its results are ignored: a running task ends only at its next await.
     over: Arc<AtomicBool>,
 }
 
@@ -185,8 +185,8 @@ impl Results {
         live.ran_on.get_mut(pool).map(|gates| gates.remove(gate));
     }
 
-    /// Takes what a gate says, unless its check is over. `ran_on`: the nodes of its Jobs, if it runs some. Returns whether
-    /// it is news.
+    /// Stores a gate's result, unless its check has been stopped. `ran_on`: the nodes of its Jobs, if it runs any. Returns
+    /// whether the result has changed.
     fn put(
         &self,
         (pool, gate): &Key,

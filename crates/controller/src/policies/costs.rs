@@ -55,7 +55,7 @@ impl CostsOfChanges {
         known.iter().map(|(change, (cost, _))| (change.clone(), *cost)).collect()
     }
 
-    /// Has these computed, if they are not known or old, and forgets all others.
+    /// Starts the computation of these costs where they are unknown or old, and forgets all others.
     pub(super) fn request(&self, shared: &Arc<Shared>, mut asked: BTreeSet<ChangeAsked>) {
         asked = to_compute(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner), asked);
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,7 +68,7 @@ impl CostsOfChanges {
     }
 }
 
-/// Forgets what is not asked for, and returns what is not known or old.
+/// Forgets the costs that nobody asks for, and returns the changes whose cost is unknown or old.
 fn to_compute(known: &mut Known, mut asked: BTreeSet<ChangeAsked>) -> BTreeSet<ChangeAsked> {
     known.retain(|change, _| asked.contains(change));
     asked.retain(|change| known.get(change).is_none_or(|(_, at)| at.elapsed() > KEPT));

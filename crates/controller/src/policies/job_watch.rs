@@ -1,6 +1,6 @@
-//! The requests about Jobs of a gate, and the watch that tells of their ends.
+//! The requests about Jobs of a gate, and the watch that reports their ends.
 //!
-//! What it is not: which Jobs there are to be, or who waits for them (see `jobs`).
+//! What it is not: which Jobs are created, or who waits for them (see `jobs`).
 
 use crate::io::backoff::WORK;
 use futures::{Stream, StreamExt};

@@ -1,4 +1,5 @@
-//! The Jobs of a gate: one on each node that is done, made from a CronJob's template, all beside each other, and waited for.
+//! The Jobs of a gate: one on each node that is done, made from a CronJob's template. They run in parallel, and their ends
+//! are awaited.
 //!
 //! Flow: the nodes that the plan names → a Job on each of them, once → its end. While Jobs run, more nodes are done: theirs begin
 //! beside those that run, and nothing is asked twice. One watch tells of all ends for as long as the gate is checked; where it is
@@ -31,7 +32,7 @@ use tokio::time::{Instant, timeout};
 const REQUESTS_OF_JOBS: usize = 32;
 /// The first and the longest pause between two looks for the end of a Job; each is twice as long as the one before.
 const LOOK_AT_JOB: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
-/// The pause between two looks while a watch tells of ends. It may have been cut without a word.
+/// The pause between two requests while a watch reports ends: its connection may have broken unnoticed.
 const LOOK_BESIDE_WATCH: Duration = Duration::from_secs(10);
 /// How long a CronJob counts that was read.
 const TEMPLATE_COUNTS: Duration = Duration::from_secs(10);
@@ -132,7 +133,7 @@ impl Jobs {
                         open.remove(&node);
                         self.ended.insert(node);
                     }
-                    // One that failed is an answer, whatever the others do.
+                    // One failed Job decides, whatever the others do.
                     Some(why) => return Ok(Reading::Broken(vec![why])),
                 },
                 changed = wanted.changed() => match changed {
@@ -200,7 +201,7 @@ async fn one_job(
     let what = || format!("job {name}");
     let [mut pause, longest] = LOOK_AT_JOB;
     let mut exists = false;
-    // Before it exists: its end is not missed.
+    // Registered before the Job exists, so that its end is not missed.
     let mut told = ends.expect(&name);
     loop {
         let place = requests.acquire().await.map_err(|e| e.to_string())?;

@@ -84,8 +84,8 @@ impl Policies {
         self.drains.known()
     }
 
-    /// Has done what a plan asks for, and no more: checks of gates, costs of changes, looks at nodes. Remembers which nodes are
-    /// on their way.
+    /// Starts exactly the work that a plan asks for, and stops all other: checks of gates, costs of changes, inspections of
+    /// nodes. Remembers which nodes are being updated.
     pub(crate) fn follow(
         &self,
         shared: &Arc<Shared>,

@@ -196,8 +196,8 @@ impl GateClient {
     }
 }
 
-/// A GET request: the status, and the body if it is wanted. Each has a connection of its own, as people who come anew have: a
-/// Service answers by another pod, and what accepts no connection any more is seen.
+/// A GET request: the status, and the body if it is wanted. Each request has a connection of its own, like that of a new
+/// user: a Service may choose another pod for it, and a server that accepts no more connections is noticed.
 async fn get(
     shared: &Shared,
     asker: &mut GateClient,

@@ -82,7 +82,7 @@ pub(crate) async fn caught_up(shared: &Shared) {
     }
 }
 
-/// Has every pool report what the term waits for: until the term has begun, no pass reports anything.
+/// Reports on every pool what the term waits for, because no pass reports anything before the term has begun.
 async fn report_waits(shared: &Shared, waits: &Waits) {
     loop {
         tokio::time::sleep(LASTS).await;
@@ -105,7 +105,7 @@ async fn report_waits(shared: &Shared, waits: &Waits) {
     }
 }
 
-/// Has the pools report which kinds that delay nothing cannot be read, as long as that is so.
+/// Reports on the pools which kinds cannot be read, as long as that is so. Only for kinds whose absence delays nothing.
 pub(crate) async fn report_unreadable_kinds(shared: &Shared) {
     loop {
         for followed in shared.watched_kinds().iter().filter(|f| f.need == ReadRequirement::Aside) {

@@ -1,4 +1,4 @@
-//! Whether this controller could lead: every kind that decisions rest on has been listed once. A rollout of a new version
+//! Whether this controller could lead: every kind that decisions depend on has been listed once. A rollout of a new version
 //! waits for that, so a version that cannot read the cluster does not take the place of one that can.
 //!
 //! A controller that stands by is ready, too: the one that leads keeps the Lease until it ends. Once ready, it stays so: an API

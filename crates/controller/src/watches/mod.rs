@@ -293,7 +293,7 @@ impl Watches<'_> {
         Box::new(move |change| shared.changed(&of(change)))
     }
 
-    /// Has everything about nodes planned again when what is kept of an object changes.
+    /// Marks the node pass when the cached part of an object changes.
     fn plan_input<T: PartialEq + 'static>(&self) -> OnChange<T> {
         let shared = self.shared.clone();
         Box::new(move |change: &Change<T>| {

@@ -192,7 +192,7 @@ pub(super) fn should_leave_host(view: &View) -> bool {
     is_asked && is_due && !updates && !disk.open && disk.trial.is_none() && disk.reboot == RebootFact::None
 }
 
-/// What the host's watch sees after a change was undone.
+/// The state of the host after a change was undone, as the trial's watch sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StateAfterUndo {
     /// What had failed.

@@ -7,7 +7,7 @@ use host::{Check, UnitRun, UnitState};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// What the agent keeps of the time before a change, to compare with it afterwards.
+/// The state before a change, which the agent stores to compare with it afterwards.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StateBefore {

@@ -29,8 +29,8 @@ use crate::record::Names;
 use desired::{DisruptionPolicy, PolicyAction};
 
 impl Host {
-    /// Every difference between the host and the config of a baseline. A boot loader that still counts the boots of a change that
-    /// was kept is told so again.
+    /// Every difference between the host and the config of a baseline. If a boot loader still counts the boots of a change
+    /// that was kept, it is told again that the change is kept.
     ///
     /// # Errors
     /// Something cannot be read.

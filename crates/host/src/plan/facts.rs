@@ -105,7 +105,7 @@ pub struct Facts {
     /// The config whose extensions it refused to bring there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live_refused: Option<LiveRefusal>,
-    /// What of the operating system an undo could not bring back, why, and what to do.
+    /// The part of the operating system that an undo could not restore, the cause, and the remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub os_not_back: Option<String>,
     /// How kernel arguments are taken here.
@@ -177,8 +177,8 @@ impl Facts {
         self
     }
 
-    /// These facts where nobody has allowed what needs consent: those parts cannot be changed then. What a config only gives up
-    /// needs none.
+    /// These facts without the administrator's consent: parts that need it then count as unchangeable. Removals need no
+    /// consent.
     pub(crate) fn without_consent(&self, wants: &DesiredOs) -> Self {
         let mut facts = self.clone();
         let asks = |field: &OsField| match field {

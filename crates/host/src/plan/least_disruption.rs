@@ -38,7 +38,7 @@ pub fn least_disruption(old: &DesiredHost, new: &DesiredHost, policy: &Disruptio
     LeastDisruption { least, certificates: preview.is_ok() && of_certificates(old, new) }
 }
 
-/// Whether a row of the table decided, whose cost is another one where a program, a unit or a recorded value is missing.
+/// Whether a row of the table decided: its cost differs on hosts that lack a program, a unit or a recorded value.
 fn depends_on_the_host(disruption: &Disruption) -> bool {
     disruption
         .decided

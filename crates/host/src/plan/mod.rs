@@ -52,7 +52,7 @@ pub struct Change {
     pub(crate) new: DesiredHost,
     /// The new config as it is recorded on the disk.
     spec: MachineConfigSpec,
-    /// What the host has of the operating system matters, whatever the two configs say (see [`Change::from_os`]).
+    /// The host's actual operating system counts, and not what the two configs say about it (see [`Change::from_os`]).
     from_host: bool,
 }
 

@@ -18,18 +18,18 @@ use crate::plan::facts::Facts;
 use crate::system::os::origin::{OsOrigin, RecordedOs};
 use crate::system::os::reference::same_image;
 
-/// What becomes of the image of a host whose new config names none.
+/// What happens to the image of a host whose new config names no image.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ImageGivenUp {
     /// The old config named none either, or the new one names one.
     No,
     /// The host keeps the image that it runs.
     Keeps,
-    /// The host runs the image of before already.
+    /// The host already runs the image that it would go back to.
     Runs,
     /// It goes back to this image.
     Back(String),
-    /// No host was looked at: each one goes back to its own, or keeps what it runs if it has no record.
+    /// No host was inspected: each host goes back to its own image, or keeps the present one if it has no record.
     Unknown,
     /// It cannot go back.
     Refused(Irreconcilable),
@@ -127,8 +127,8 @@ pub(crate) fn asks_for_origin(
     }
 }
 
-/// What is to be recorded: a config names the first image, and there is no record. A host that was set up by another program
-/// (`unknown`) and runs that image already has none of before it.
+/// The image to record as the one to go back to: a config names an image for the first time, and there is no record yet. A
+/// host that another program has set up (`unknown`) and that already runs the config's image has no earlier image.
 pub(crate) fn to_record<'f>(
     old: &DesiredHost,
     new: &DesiredHost,

@@ -35,7 +35,7 @@ pub(crate) struct Steps<'a> {
     pub(crate) old: &'a DesiredHost,
     pub(crate) new: &'a DesiredHost,
     pub(crate) facts: &'a Facts,
-    /// Another program set up the host, so that the old config does not tell what it had.
+    /// Another program set up the host, so the old config does not describe its state.
     pub(crate) of_host: bool,
     pub(crate) changes: &'a Changes,
     pub(crate) steps: Vec<Step>,

@@ -279,7 +279,7 @@ impl Systemd for DbusSystemd {
             let body = (unit, "fail", properties, others);
             match manager.call::<_, _, OwnedObjectPath>("StartTransientUnit", &body).await {
                 Ok(_) => Ok(()),
-                // One that watched an earlier change may be about to end.
+                // The watch of an earlier change may be about to end.
                 Err(e) if is_there(&e) => {
                     let again = (unit, "replace");
                     manager.call::<_, _, OwnedObjectPath>("RestartUnit", &again).await.map(drop)

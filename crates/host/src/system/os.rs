@@ -110,7 +110,7 @@ pub(crate) fn masked<S: Serializer>(arguments: &[String], s: S) -> Result<S::Ok,
     s.collect_seq(arguments.iter().map(|a| argument(a)))
 }
 
-/// How a deployment differs from what was asked for. More kernel arguments and extensions than that are fine.
+/// How a deployment differs from the requested one. Additional kernel arguments and extensions are fine.
 fn differs(got: &Deployment, asked: &Deployment) -> Option<String> {
     if !asked.image.is_empty() && !same_image(&got.image, &asked.image) {
         return Some(format!("its image is {:?} and not {:?}", got.image, asked.image));
@@ -252,7 +252,7 @@ pub trait OsBackend: Send + fmt::Debug {
     fn apply_live(&mut self) -> Result<(), OsError> {
         Err(OsError::new("this host cannot change its running system"))
     }
-    /// Takes what [`OsBackend::apply_live`] brought since the token out of the running system again. Idempotent.
+    /// Removes the packages that [`OsBackend::apply_live`] has added to the running system since the token. Idempotent.
     ///
     /// # Errors
     /// The host refuses or fails. A boot ends what was brought there, too.
@@ -346,7 +346,7 @@ impl Unsupported {
 }
 
 impl Default for Unsupported {
-    /// Of an ordinary host, whose packages and boot loader are changed with the distribution's tools.
+    /// For an ordinary host, whose packages and boot loader are changed with the distribution's tools.
     fn default() -> Self {
         Self::new(UNSUPPORTED)
     }

@@ -56,8 +56,8 @@ pub trait Programs: Send + fmt::Debug {
     /// It does not exist, does not end within the limit (then it is killed with all that it started), or ends with a
     /// code other than 0.
     fn run(&mut self, program: &str, args: &[&str], limit: Duration) -> Result<Output, ProgramError>;
-    /// Runs a program that fetches, with more variables in its environment. The fetch hears what it prints, and can end it.
-    /// Unless it is overridden, it is run as any other program, and heard when it has ended.
+    /// Runs a program that fetches, with more variables in its environment. `pull` gets the output while the program runs,
+    /// and can stop it. The default implementation runs it like any other program, and passes the output on at the end.
     ///
     /// # Errors
     /// As [`Programs::run`], and when the fetch is cancelled.

@@ -77,7 +77,7 @@ impl Pull {
         self.0.cancelled.store(true, Ordering::Release);
     }
 
-    /// Whether it has to end: it was told so, or it does not fit.
+    /// Whether the fetch has to stop: it was cancelled, or the image does not fit.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Acquire) || self.too_large().is_some()
@@ -99,7 +99,7 @@ impl Pull {
         (total > room).then_some((total, room))
     }
 
-    /// Begins to count anew, for a program that is started a second time: it names the size of what is still missing.
+    /// Restarts the count for a program that is started a second time: it then reports the size of the missing layers only.
     pub(crate) fn begin_again(&self) {
         *self.meter() = PullMeter::default();
     }
@@ -116,7 +116,7 @@ impl Pull {
         meter.total > 0 && !meter.names_layers
     }
 
-    /// Takes in how many bytes were passed on so far, by those who fetch for the program.
+    /// Records how many bytes the fetchers of the program have passed on so far.
     pub(crate) fn count(&self, bytes: u64) {
         let mut meter = self.meter();
         let first = *meter.counted_first.get_or_insert(bytes);

@@ -1,5 +1,5 @@
-//! What becomes of a committed change after a boot: it is completed, or its trial goes on, or it is undone because the machine came
-//! up without it.
+//! The state of a committed change after a boot: it is completed, its trial continues, or it is undone because the machine
+//! came up without it.
 //!
 //! Not here: changes that were interrupted, and how a change is undone (see `recover`).
 
@@ -31,8 +31,8 @@ fn error_in(said: &str) -> Option<String> {
 }
 
 impl Host {
-    /// Undoes a change that was interrupted before its commit and whose operating system was booted all the same: first the
-    /// boot into the old one, and there the files.
+    /// Undoes a change that was interrupted before its commit, but whose operating system was booted: first the machine
+    /// boots into the old one, then the files are undone there.
     fn return_interrupted(&mut self, journal: &Journal) -> Result<Recovery, Error> {
         let Names { current: config, desired } = journal.names.clone();
         if self.undo_os(journal)? {

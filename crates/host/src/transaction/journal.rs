@@ -133,7 +133,8 @@ pub(crate) struct Journal {
     /// The change is kept only if it is confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trial: Option<Trial>,
-    /// The change of the operating system is brought into the running system: it waits for no boot, and the undo takes it out.
+    /// The change of the operating system was applied to the running system: it waits for no boot, and the undo removes it
+    /// from there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) live: bool,
     /// The cluster allowed packages to be brought into the running system when the change was planned. For a reader that does not

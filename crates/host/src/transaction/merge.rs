@@ -1,4 +1,4 @@
-//! What OSTree's merge of `/etc` leaves behind, written again from the config.
+//! Files that OSTree's merge of `/etc` leaves outdated are written again from the config.
 //!
 //! Each deployment has an `/etc` of its own. OSTree makes a new one at shutdown: it takes the new image's (`/usr/etc`), and
 //! brings along what differs between the `/etc` and the image of the deployment that is left. A file that this image holds
@@ -51,9 +51,9 @@ struct Note {
 }
 
 impl Host {
-    /// Writes what the merge left behind at the boot that the change waited for. The caller has proved that this boot came
-    /// up as planned. A failure is logged: it must not keep a trial from its end. What is not written is told as drift,
-    /// and written at the next start as long as the change is on trial.
+    /// Writes the files that the merge left outdated, at the boot that the change waited for. The caller has checked that
+    /// the machine booted as planned. A failure is only logged, because it must not block the end of a trial. Files that
+    /// could not be written are reported as drift, and written at the next start as long as the change is on trial.
     pub(crate) fn mend_merge(&mut self, journal: &Journal) -> Result<(), Error> {
         match self.mend(journal) {
             Err(error) if !error.killed() => {

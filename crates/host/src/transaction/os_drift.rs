@@ -46,9 +46,9 @@ impl Host {
         Ok(found)
     }
 
-    /// Ends what a boot loader keeps for the way back from a change that was kept, if that was not possible then: a boot partition
-    /// may be mounted read-only. As long as it is not, that is told as drift, because the machine may go back by itself. Nothing is
-    /// done while a change is under way, or another process is at work.
+    /// Removes the boot loader's previous entries of a change that was kept, if that was not possible at the time, for
+    /// example because the boot partition was mounted read-only. As long as they exist, this is reported as drift, because
+    /// the machine may go back by itself. Nothing is done while a change is under way, or another process is at work.
     pub(crate) fn retry_keep(&mut self) -> Result<Option<Drift>, Error> {
         if !self.os.is_unkept()? {
             return Ok(None);
@@ -143,7 +143,7 @@ struct Kept {
 fn changed_since(kept: &Kept, status: &OsStatus) -> Vec<Drift> {
     let Kept { wanted, booted: kept } = kept;
     let now = status.next();
-    // Of an image, arguments come and go with it.
+    // The kernel arguments of an image change with the image.
     let list = |list: &[String]| match list {
         [] => None,
         some => Some(some.iter().map(|one| argument(one)).collect::<Vec<_>>().join(" ")),

@@ -272,7 +272,7 @@ impl Host {
         }
     }
 
-    /// Whether the machine runs the operating system of before the change.
+    /// Whether the machine runs the operating system from before the change.
     fn runs_old_os(&mut self, journal: &Journal) -> Result<bool, Error> {
         match journal.os_change() {
             Some((before, _)) => Ok(self.os.runs(before)?),

@@ -124,7 +124,7 @@ pub struct Stopped {
     pub stop: Stop,
 }
 
-/// Which failures a pass has met.
+/// The failures that a pass has met.
 #[derive(Debug, Default)]
 struct PassFailures {
     /// Failures that hold up no other step, in the steps' order: the step and why.

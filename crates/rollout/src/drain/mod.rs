@@ -281,7 +281,7 @@ fn drain(
         }
     }
     let config = request.split_once('-').map(|(_, config)| config).filter(|c| !c.is_empty());
-    // What is not called back is not put aside: it would stay cordoned, and its pods would never be evicted.
+    // A node that is not called back is not put aside either: it would stay cordoned, and its pods would never be evicted.
     let may_return = config.is_some_and(|config| may_return(node.current_config.as_deref(), config));
     let is_aside = may_return && node.quarantine.as_deref() == config;
     if let Some(limit) = ended {

@@ -70,7 +70,7 @@ pub(super) fn reports_drain(node: &NodeView) -> bool {
     node.cordon != Some(CordonMark::Daemon)
 }
 
-/// A drain that this controller sees for the first time. Its time goes on from where an earlier leader has begun it.
+/// The state of a drain that this controller sees for the first time. Its time counts from when an earlier leader began it.
 pub(super) fn resumed_drain(node: &NodeView, request: &str, now: Timestamp) -> Drain {
     Drain::Draining {
         request: request.into(),
@@ -83,7 +83,7 @@ pub(super) fn resumed_drain(node: &NodeView, request: &str, now: Timestamp) -> D
     }
 }
 
-/// Writes down since when a drain is under way whose time is limited: the next leader goes on counting.
+/// Records on the node when a drain with a limit has begun, so that the next leader continues to count.
 pub(super) fn record_drain_start(
     node: &NodeView,
     (request, limit): (&str, Option<DrainLimit>),

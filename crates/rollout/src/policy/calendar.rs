@@ -36,7 +36,7 @@ pub struct Freeze {
     pub until: Option<Timestamp>,
     /// The reason, as a sentence for people.
     pub reason: String,
-    /// Changes of certificates, and of nothing else, go out all the same.
+    /// Changes of certificates alone are rolled out nevertheless.
     pub certificates: bool,
 }
 
@@ -83,7 +83,7 @@ pub enum Hours {
         /// When one opens; `None`: never.
         #[serde(skip_serializing_if = "Option::is_none")]
         opens: Option<Timestamp>,
-        /// Which changes may begin all the same, in words; empty: none.
+        /// Which changes may begin nevertheless, as text; empty: none.
         #[serde(skip_serializing_if = "String::is_empty")]
         passes: String,
     },

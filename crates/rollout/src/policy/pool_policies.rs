@@ -205,8 +205,8 @@ impl PoolPolicies {
         }
     }
 
-    /// Takes over what a plan says of pools' progress, as if it were stored, with all gates open and without waits: for
-    /// looking ahead. Returns whether anything changed.
+    /// Applies a plan's progress of pools as if it were stored, with all gates open and no waits. Used for forecasts.
+    /// Returns whether anything changed.
     pub fn advance(&mut self, plans: &[(&str, &PolicyPlan)]) -> bool {
         let mut changed = false;
         for (pool, next) in plans {

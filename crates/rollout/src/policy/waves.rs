@@ -181,10 +181,11 @@ pub(crate) fn overlap(waves: &[Wave], nodes: &[(&NodeView, Flags)]) -> Option<St
     ))
 }
 
-/// What a calendar says of a time.
+/// What windows and freezes say about a point in time.
 #[derive(Debug, Default)]
 pub(super) struct CalendarAnswer {
-    /// Why no node may begin, each reason with what may pass it all the same. A change has to pass all of them.
+    /// Why no node may begin, each reason with the changes that are exempt from it. A change has to be exempt from all of
+    /// them.
     pub(super) holds: Vec<(Hold, Option<Exemption>)>,
     /// When this changes.
     pub(super) look_again: Option<Timestamp>,
@@ -202,8 +203,7 @@ pub(super) enum Exemption {
 /// Why no node may begin at this time, if none may, and when that changes. What passes a freeze still waits for a window.
 pub(super) fn calendar(policy: &Policy, now: Timestamp) -> CalendarAnswer {
     let mut in_force: Vec<&Freeze> = policy.freezes.iter().filter(|f| f.holds(now)).collect();
-    // One that lets nothing pass counts before others.
-    // Of those, the one that ends last.
+    // A freeze without exemptions comes first. Among those, the one that ends last.
     in_force.sort_by_key(|f| (f.certificates, std::cmp::Reverse(f.until.unwrap_or(Timestamp::MAX))));
     let mut when = CalendarAnswer::default();
     if let Some(freeze) = in_force.first() {

@@ -199,7 +199,7 @@ struct Carried {
 /// Makes the plan and carries it out.
 async fn carry_out(shared: &Shared, pool: &str) -> Result<Carried, CallError> {
     let images = &shared.metrics.images;
-    // One that names no pool does nothing.
+    // A MachineOSConfig that names no pool has no effect.
     images.count_configs(shared.stores.os_configs.all().iter().filter(|c| !c.pool().is_empty()).count());
     let Some(mut snapshot) = snapshot(shared, pool) else { return Ok(Carried::default()) };
     if let Some(Err(why)) = snapshot.config.as_ref().map(|c| c.object.as_ref()) {

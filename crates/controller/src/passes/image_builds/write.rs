@@ -160,7 +160,7 @@ async fn create_map(shared: &Shared, build: &MachineOSBuild, map: &ConfigMap) ->
     }
     let found = call(|| format!("get configmap {name}"), maps.get_opt(&name)).await?;
     match found.as_ref().map(|found| objects::left_over(build, &found.metadata)) {
-        // Of an attempt that did not come to its end; the build's name is a hash of all that is in it.
+        // It is from an interrupted attempt, and has the right content: the build's name is a hash of it.
         Some(LeftOver::SameBuild) => {}
         Some(LeftOver::EarlierBuild { uid }) => {
             let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });

@@ -57,7 +57,7 @@ impl From<NotWritten> for SendOutcome {
 /// The name under which refusals and permits of nodes without a pool are kept: no pool has an empty name.
 pub(super) const NO_POOL: &str = "";
 
-/// What came back in time for some Node patches.
+/// The answers to Node patches that arrived in time.
 #[derive(Debug, Default)]
 struct PatchAnswers {
     /// How many were answered.
@@ -157,8 +157,8 @@ impl Requests {
         let as_planned = |patch: &NodePatch| {
             let same = shared.stores.pools.get(&plan.pool).is_some_and(|p| p.metadata.generation == planned);
             let now = shared.policy_news();
-            // A gate that fails stops what is not sent yet. What moves no node makes room for a plan that may let nodes go:
-            // the taints of thousands of nodes would keep a wave waiting.
+            // A failing gate stops the patches that are not sent yet. Patches that move no node give way to a newer plan
+            // that may move some: otherwise a wave would wait for the taints of thousands of nodes.
             let stands = now.setbacks == known.setbacks && (moves(patch) || now.advances == known.advances);
             same && (!has_policy || stands)
         };

@@ -298,7 +298,7 @@ impl Cleaner {
         self.waits().get(&pushed.key()).is_none_or(|(_, at)| *at <= Instant::now())
     }
 
-    /// Has a deletion wait, if it failed and may pass.
+    /// Delays the next attempt of a deletion that failed and may work later.
     fn wait(&self, key: &str, failed: bool) {
         let mut all = self.waits();
         let tries = all.remove(key).map_or(0, |(tries, _)| tries);

@@ -150,7 +150,8 @@ fn failed(error: RegistryError) -> DeletionFailure {
     DeletionFailure { retry, why: error.to_string() }
 }
 
-/// Nothing has to be deleted yet. A registry may refuse to look up what is not there, so this is asked again.
+/// It is not known yet whether anything has to be deleted: a registry may also refuse to look up an image that does not
+/// exist. So the look-up is tried again.
 fn not_looked_up(error: &RegistryError) -> DeletionFailure {
     let retry = if error.is_temporary() { Retry::ForAWeek } else { Retry::UntilFixed };
     DeletionFailure { retry, why: error.to_string() }

@@ -59,7 +59,8 @@ fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKe
                 marks.mark(Pass::OsImages, &change.name);
             }
         }
-        // It may come after the pool that names it, or somebody has removed what was found out. Our own writes start nothing.
+        // The config may arrive after the pool that names it, or somebody has removed the recorded result. Our own writes
+        // mark nothing.
         Changed::Config(change) => {
             let noted =
                 |r: &Rendered| r.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(own::OS_IMAGE));
@@ -224,7 +225,7 @@ impl Looker {
     }
 }
 
-/// What follows from what an image says of itself.
+/// The verdict on an image, from its own labels and configuration.
 fn judged(of: OsImage, facts: Result<Arc<ImageFacts>, RegistryError>) -> OsImage {
     match facts {
         Ok(facts) => {

@@ -13,7 +13,7 @@ const SECRET: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 /// How many links in a row are followed to a kubeconfig.
 const LINKS: u32 = 8;
 
-/// What came of [`take_over`].
+/// The result of [`take_over`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct TakeOver {
     /// The kubeconfigs that exist.

@@ -36,7 +36,7 @@ pub(crate) fn disruption(
             push(&mut out.drain, because);
         }
     }
-    // A change of the operating system needs the kernel to start anew, if it is booted.
+    // A change of the operating system that is booted into needs a new kernel, so restarting userspace is not enough.
     let whole = out.needs_reboot() || !live.is_empty();
     for path in &by_table.userspace {
         push(&mut out.reboot, path);
@@ -236,7 +236,7 @@ fn by_default(what: &str) -> RuleDecision {
     RuleDecision { what: what.to_owned(), rule: Rule::Default, cost: "reboot".to_owned() }
 }
 
-/// What is brought into the running system.
+/// The decision about extensions that are applied to the running system.
 fn applied_live(what: &str) -> RuleDecision {
     let annotation = api::names::annotation::LIVE_EXTENSIONS;
     let cost = "applied to the running system".to_owned();

@@ -15,7 +15,7 @@ pub(crate) struct Changes {
     pub(crate) files: BTreeSet<String>,
     /// The names of changed units.
     pub(crate) units: BTreeSet<String>,
-    /// Those whose files were changed by somebody else and are written again, so that what runs may have other ones.
+    /// Units whose files somebody else has changed and which are written again: the running service may use other contents.
     pub(crate) drifted_units: BTreeSet<String>,
     /// Whether keys or password of the core user changed.
     pub(crate) passwd: bool,

@@ -13,7 +13,7 @@ use UnitVerb::{Reload, Restart};
 pub(super) enum FileEffect {
     /// They are read at each use.
     AtEachUse,
-    /// One of these units takes them up, by this action. The first that the host has.
+    /// The first of these units that the host has applies the files, by this action.
     Unit(UnitVerb, &'static [&'static str]),
     /// sysctl.d(5).
     Parameters,

@@ -104,7 +104,7 @@ pub(crate) fn of_file(
         return refuse(format!("{key} takes full effect only at boot"));
     }
     let Some(facts) = facts else {
-        // No host was looked at: what it has now is not known.
+        // No host was inspected, so its present value is not known.
         if let Some(key) = named.iter().find(|key| is_one_way(key)) {
             return refuse(one_way(key));
         }

@@ -25,7 +25,7 @@ const LATE: [&str; 6] = [
     "sockets.target",
     "paths.target",
 ];
-/// Units whose restart cuts off what depends on them, and the agent itself, which carries the change out.
+/// Units whose restart would cut off everything that depends on them, and the agent itself, which makes the change.
 const NEVER: [&str; 9] = [
     "dbus.service",
     "dbus.socket",
@@ -134,7 +134,7 @@ pub(crate) fn of_unit(
         }
     }
     let runs = |unit: &str| effects.is_some_and(|f| f.running.contains(unit));
-    // Of a host that was not looked at: what the config enabled runs.
+    // If no host was inspected, the units that the config enables are assumed to run.
     let running = match effects {
         Some(_) => runs(name),
         None => was.as_ref().is_some_and(|u| u.enabled == Some(true)),
@@ -164,7 +164,7 @@ pub(crate) fn of_unit(
             },
         ));
     };
-    // One that was not enabled before either was started by something else, and goes on.
+    // A unit that was not enabled before either was started by something else, and keeps running.
     let was_off = was.as_ref().is_some_and(|u| u.enabled == Some(false));
     if unit.mask == Some(true) || (unit.enabled == Some(false) && !was_off) {
         return Ok(RowApplied::by(ROW, if running { vec![stop(name)] } else { vec![] }));

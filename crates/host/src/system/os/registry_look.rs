@@ -78,7 +78,7 @@ fn inspect(
     }
     args.push(&place);
     let environment = proxy::environment(root)?;
-    // Not with the pull that comes: what it hears there is the progress of one.
+    // Not with the `Pull` of the coming pull: that would take this output for the progress of the pull.
     let looked = programs.fetch(SKOPEO, &args, ASK, &environment, &Pull::default());
     let looked = looked.map(|output| output.text).inspect_err(|error| {
         let why = proxy::hidden(&error.why, &environment);

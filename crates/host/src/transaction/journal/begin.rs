@@ -47,7 +47,7 @@ impl Journal {
                 note(root, path, folder, &mut seen, &mut before)?;
             }
             if let Step::MoveAside { path, to, .. } = step {
-                // The undo would take what exists there for what was moved aside.
+                // The undo would mistake an existing object there for the one that was moved aside.
                 if !root.found(to)?.is_absent() {
                     return Err(FsError::new("move something to", to, io::ErrorKind::AlreadyExists).into());
                 }

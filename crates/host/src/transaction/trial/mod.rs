@@ -169,7 +169,7 @@ impl Host {
         let Some(trial) = &journal.trial else { return Ok(Recovery::Nothing) };
         if self.has_begun(journal)? {
             let clock = match self.write_clock() {
-                // The time that has passed counts all the same.
+                // The time that has passed still counts.
                 Err(error) if !error.killed() => {
                     tracing::warn!(%error, "the time of the change's trial cannot be stored");
                     self.clock_now()?
@@ -209,7 +209,7 @@ impl Host {
     pub(crate) fn watch_if_needed(&mut self) -> Result<(), Error> {
         let back = matches!(self.reboot_status()?, RebootStatus::Owed(owed) if owed.back);
         let looks = self.trial_failure()?.is_some_and(|failure| failure.aftermath.is_some());
-        // One that runs looks at all of it, and must not be started anew while it waits.
+        // A running watch covers all of this, and must not be restarted while it waits.
         if (back || looks || self.has_failed_trial()?) && !self.watch_runs() {
             self.start_trial_watch()?;
         }

@@ -45,9 +45,9 @@ impl Host {
     pub(crate) fn undone_trial(&mut self, journal: &Journal, services: ServiceUndo) -> Result<(), Error> {
         let Some(trial) = &journal.trial else { return Ok(()) };
         let failed = self.failed()?;
-        // The machine is back in the deployment of before the change. If no file of the change can cut the node off, what
-        // has started since does not matter. The undo has restored the record of a pending reboot, so that one does not
-        // tell.
+        // The machine is back in the deployment from before the change. If no file of the change can cut the node off,
+        // units that have started since do not matter. The record of a pending reboot says nothing here, because the undo
+        // has restored it.
         let now = self.boot()?;
         let left = failed.as_ref().and_then(|failed| failed.left.as_ref());
         let returned = journal.os_change().is_some()

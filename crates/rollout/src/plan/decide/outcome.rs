@@ -1,4 +1,4 @@
-//! What follows for a pool once its nodes are chosen: their patches and steps, the pool's status, and its events.
+//! The plan of a pool once its nodes are chosen: their patches and steps, the pool's status, and its events.
 //!
 //! What it is not: the choice (see `plan::choice`), or what holds the pool (see `pool_state`).
 
@@ -318,7 +318,7 @@ fn copied(pool: &MachineConfigPool, key: &str, has: Option<&str>) -> Change<Arc<
     }
 }
 
-/// Where a node stands that was asked to be in the pool's config before.
+/// The step of a node that was already sent to the pool's config.
 fn moving(node: &NodeView, f: Flags) -> Step {
     if f.updated && f.ready {
         Step::Done

@@ -128,7 +128,7 @@ impl<'l> WaveWalk<'l, '_> {
                 return Some(allowance);
             }
             self.progress.soak_until = None;
-            // A gate that is checked before the next wave, too, is checked anew.
+            // A gate that is also checked before the next wave is checked again.
             self.checks.truncate(self.always().count());
             self.at += 1;
         }
@@ -175,7 +175,7 @@ impl<'l> WaveWalk<'l, '_> {
         let last = self.last_of(self.at);
         if look.policy.has_progress() && !is_stored {
             (self.progress.wave, self.progress.wave_begun) = (Some(group.name.to_string()), false);
-            // They are checked while that is written; those of a soak that is just over are checked anew after it.
+            // They are checked while that is written; gates of a soak that has just ended are checked again afterwards.
             let soaked = last.is_some_and(|g| g.soak().is_positive());
             let now = first.filter(|g| !(g.soak && soaked));
             self.checks.extend(now.map(|g| look.check(g, old, last)));
@@ -197,7 +197,7 @@ impl<'l> WaveWalk<'l, '_> {
             // Jobs begin on each node that is done.
             let jobs = || look.policy.gates.iter().filter(|g| g.before_wave && g.of_wave());
             self.checks.extend(jobs().map(|g| look.check(g, old, Some(group))));
-            // One that fails keeps further nodes back before it has failed often enough.
+            // A failing gate already holds further nodes back before it has failed often enough to count as failed.
             let fails = |g: &&Gate| matches!(look.facts.gates.get(&g.name), Some(GateState::Failing(_)));
             hold = hold.or_else(|| look.first_closed_gate(jobs().filter(fails), Some(group)));
         }

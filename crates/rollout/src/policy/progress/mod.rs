@@ -135,7 +135,7 @@ impl Look<'_> {
             return next;
         }
         if policy.has_progress() && !on_its_way {
-            // Of a change that replaces one that was never proved, the baseline is the one from before both.
+            // A change that replaces an unproved one keeps that one's baseline, from before both changes.
             let mut baseline = old.baseline.clone();
             // Workloads that people took away between the two are not missed.
             baseline.iter_mut().for_each(|known| known.workloads.clear());
@@ -187,8 +187,8 @@ impl Look<'_> {
         if let Some((hold, reason)) = failure {
             let begun = self.nodes.iter().any(|(_, f)| f.at_target);
             let proved = old.proved.is_some() && may_go_back;
-            // A rejected config reaches no further node, so what is being sent is answered before it is rejected.
-            // The same is true of nodes that would take it with a reboot: they are told first that they do not.
+            // A rejected config must reach no further node, so patches that are being sent are answered before it is
+            // rejected. For the same reason, nodes that would take it along with a reboot are told first not to.
             let takes = |n: &NodeView, f: &Flags| n.waiting.is_some() && !f.unanswered;
             let sends = self.nodes.iter().any(|(n, f)| f.sending || takes(n, f));
             if policy.rolls_back && begun && proved && !sends {

@@ -58,7 +58,7 @@ impl Look<'_> {
         if !self.about.plain {
             return false;
         }
-        // One that is put aside goes as soon as its pods can leave.
+        // A node that is put aside is updated as soon as its pods can leave.
         let asks = self.nodes.iter().filter(|(_, f)| f.can_be_asked() || f.aside);
         let from: BTreeSet<Arc<str>> = asks.filter_map(|(n, _)| n.current_config.clone()).collect();
         // If nobody asks, nothing shows that what comes next may pass.

@@ -1,6 +1,6 @@
-//! Boot loader entries as files: what a change of kernel arguments writes, what its undo puts back, and what is tidied when the
-//! change is kept. Where systemd-boot counts boots, a changed entry has a counter, and the one of before waits beside it
-//! (see `boot_counting`).
+//! Boot loader entries as files: what a change of kernel arguments writes, what its undo puts back, and what is tidied when
+//! the change is kept. Where systemd-boot counts boots, a changed entry has a counter, and the previous entry is kept
+//! beside it (see `boot_counting`).
 //!
 //! Each step leaves an entry that boots: the old one, or the new one.
 //!
@@ -13,7 +13,7 @@ use super::find::{ENTRY_FOLDERS, Entries};
 use super::{Before, BootLoader, SETTINGS, entries, missing};
 use crate::system::os::OsError;
 
-/// An entry of a change beside which the one of before waits.
+/// A changed entry, beside which the previous one is kept.
 pub(super) struct PendingEntry {
     pub(super) path: String,
     /// The boot loader counts its boots.
@@ -53,7 +53,8 @@ impl BootLoader {
             let old = self.text(path)?;
             let text = entries::with_arguments(&old, had, own);
             match boot_counting::parts(path) {
-                // One whose boots are counted already may be of a kernel that never booted: nothing is known to be good.
+                // An entry whose boots are counted already may belong to a kernel that never booted: it is not known to
+                // work.
                 Some((stem, Kind::Plain)) if found.counts && text != old => {
                     self.has_room(path, text.len())?;
                     self.root.rename(path, &boot_counting::before(stem))?;
@@ -73,8 +74,8 @@ impl BootLoader {
         Ok(())
     }
 
-    /// Puts the entries back. One whose kernel was removed meanwhile stays away; that of a kernel which was installed meanwhile
-    /// gets the arguments of before.
+    /// Restores the entries. If a kernel was removed in the meantime, its entry is not restored; the entry of a kernel that
+    /// was installed in the meantime gets the previous arguments.
     pub(super) fn restore_entries(
         &self,
         found: &Entries,
@@ -110,7 +111,7 @@ impl BootLoader {
         Ok(())
     }
 
-    /// The entries of changes beside which the one of before waits. They are found also where nothing can be changed.
+    /// The changed entries beside which the previous one is kept. They are found even where nothing can be changed.
     pub(super) fn waiting_entries(&self) -> Result<Vec<PendingEntry>, OsError> {
         let mut out = Vec::new();
         for folder in ENTRY_FOLDERS {
@@ -128,7 +129,7 @@ impl BootLoader {
         Ok(out)
     }
 
-    /// Takes the counters from entries that were changed and whose boot was good, and removes those of before.
+    /// Removes the counters of changed entries whose boot was good, and removes the previous entries.
     pub(super) fn keep_entries(&self, found: &Entries) -> Result<(), OsError> {
         for path in &found.files {
             let there = self.of_entry(path)?;
@@ -148,7 +149,7 @@ impl BootLoader {
         Ok(())
     }
 
-    /// The entries that have no tries left, and for which the one of before boots.
+    /// The entries that have no tries left, so that the previous ones are booted.
     pub(super) fn without_tries(&self, found: &Entries) -> Result<Vec<String>, OsError> {
         let mut out = Vec::new();
         for path in &found.files {

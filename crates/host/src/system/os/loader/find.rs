@@ -325,7 +325,7 @@ impl Probe<'_> {
     }
 }
 
-/// Of the files of each entry the one that boots next.
+/// For each entry, the file that boots next.
 fn one_for_each(files: Vec<String>) -> Vec<String> {
     let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in files {

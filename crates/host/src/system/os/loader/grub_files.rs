@@ -1,4 +1,4 @@
-//! GRUB's files: the settings that arguments stand in, and the configuration that is generated from them.
+//! GRUB's files: the settings that contain the arguments, and the configuration that is generated from them.
 //!
 //! Not here: what they mean (see `grub`).
 

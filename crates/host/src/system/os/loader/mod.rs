@@ -332,7 +332,7 @@ impl OsBackend for BootLoader {
             Ok(Loader::Grub(_) | Loader::Firmware { .. }) => Ok(()),
             Err(error) => Err(error),
         };
-        // One that is not counted any more boots in any case.
+        // An entry that is not counted any more is booted in any case.
         match (kept, waiting.into_iter().find(|entry| entry.counted)) {
             (Err(error), Some(entry)) if !error.killed => Err(os(format!(
                 "the boot loader still counts the boots of {}, although its update was kept: when no tries are left, it \
@@ -365,7 +365,7 @@ impl OsBackend for BootLoader {
         if let Loader::Entries(found) = &loader {
             self.restore_entries(found, &own, &before)?;
         }
-        // Last the record of what is own: an undo that was interrupted needs it again.
+        // The record of our own arguments comes last: an interrupted undo needs it again.
         let (record, others): (Vec<_>, Vec<_>) =
             before.files.iter().partition(|(p, _)| *p == KERNEL_ARGUMENTS);
         for (path, text) in others.into_iter().chain(record) {

@@ -55,7 +55,7 @@ const ENVIRONMENT: [(&str, &str); 4] = [
 /// What apt and dpkg say if another program holds a lock.
 const LOCKED: [&str; 4] =
     ["Could not get lock", "Unable to acquire the dpkg", "Unable to lock", "is locked by another process"];
-/// What apt says of a package that it cannot install, because there is none of that name.
+/// apt's messages about a package that does not exist.
 const UNKNOWN: [&str; 2] = ["Unable to locate package ", "has no installation candidate"];
 
 /// dpkg's name of this architecture.
@@ -79,7 +79,7 @@ fn exact(package: &Package) -> String {
     format!("{}={}", package.name, package.version)
 }
 
-/// How apt and dpkg are run, and what they say of what people can mend.
+/// How apt and dpkg are run, and their messages about problems that people can fix.
 const WAY: ManagerPrograms = ManagerPrograms {
     environment: &ENVIRONMENT,
     explained: &[
@@ -114,7 +114,7 @@ fn known(text: &str, own: &str) -> Result<Installed, String> {
         let odd = || format!("dpkg-query answered the line {line:?}");
         let parts: Vec<&str> = line.split(' ').filter(|p| !p.is_empty()).collect();
         let (name, arch, version, status) = match parts.as_slice() {
-            // One that was removed wholly, or never installed, has no version.
+            // A package that was removed completely, or never installed, has no version.
             [_, status] | [_, _, status] if status.len() == 2 && status.ends_with('n') => continue,
             [name, arch, version, status] => (*name, *arch, *version, *status),
             _ => return Err(odd()),

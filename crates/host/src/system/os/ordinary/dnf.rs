@@ -28,7 +28,7 @@ const NEXT: &str = "/var/cache/machine-config-daemon/packages/next";
 const FORMAT: &str = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\t%{SIZE}\\n";
 const OPTIONS: [&str; 4] = ["-q", "-y", "--setopt=install_weak_deps=False", "--setopt=exit_on_lock=True"];
 
-/// How dnf and rpm are run, and what they say of what people can mend.
+/// How dnf and rpm are run, and their messages about problems that people can fix.
 const WAY: ManagerPrograms = ManagerPrograms {
     environment: &[],
     explained: &[

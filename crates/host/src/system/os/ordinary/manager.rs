@@ -140,7 +140,7 @@ impl Manager {
         }
     }
 
-    /// Has the archives of packages that will go, so that they can come back.
+    /// Downloads the archives of packages that will be removed, so that an undo can install them again.
     pub(super) fn keep(
         self,
         runner: &mut Runner<'_>,
@@ -198,7 +198,7 @@ impl Manager {
         }
     }
 
-    /// Ends a change that was interrupted, as far as the manager needs that.
+    /// Completes an interrupted change, as far as the package manager needs that.
     pub(super) fn repair(self, runner: &mut Runner<'_>, brought: &[String]) -> Result<(), OsError> {
         match self {
             Self::Apt => apt::repair(runner, brought),

@@ -156,7 +156,8 @@ impl OrdinaryHost {
         Ok(())
     }
 
-    /// Whether what was fetched earlier is what would be fetched now: the drain may have taken hours. Nothing is downloaded.
+    /// Whether the packages that were fetched earlier are still those that would be fetched now: the drain may have taken
+    /// hours. Downloads nothing.
     pub(super) fn still_holds(&mut self, fetched: &Fetched) -> Result<bool, OsError> {
         let manager = self.manager()?;
         let mut runner = self.runner();

@@ -66,7 +66,7 @@ impl OstreeHost {
         done
     }
 
-    /// Takes its name from the layer that was stored last, if it is none of these: it is pulled again.
+    /// Removes the name of the layer that was stored last, unless it is one of these, so that it is pulled again.
     fn forget_last_layer(&mut self, before: &[String]) -> Result<(), OsError> {
         let mut last = None;
         for name in self.root.list(LAYERS)?.into_iter().filter(|name| !before.contains(name)) {

@@ -274,8 +274,8 @@ impl OsBackend for OstreeHost {
             return registry_look::check_before_pull(&self.root, self.programs.as_mut(), &to, pull);
         }
         self.note_fetch(now.as_ref(), &to)?;
-        // One that is named by its digest need not be asked for again, unless the registry has what it is verified by. What is of
-        // no registry was there once, and may be nowhere else any more.
+        // An image that is named by its digest need not be requested again, unless its signature has to come from the
+        // registry. An image that is in no registry may exist only on this host.
         let same = to.has_digest() && to.is_unverified() || !to.is_of_registry();
         let is_there = same && stored_image::commit(self.programs.as_mut(), &to).is_some();
         if is_there || same && self.find_by_digest(&to)? {

@@ -17,7 +17,7 @@ use crate::system::os::undo_token::{LiveBefore, UndoToken};
 const REPLACE: &str = "--allow-replacement";
 
 impl RpmOstree {
-    /// Brings what is staged into the running system, and asks afterwards whether it is there.
+    /// Applies the staged packages to the running system, and checks afterwards that they are there.
     pub(super) fn bring_live(&mut self) -> Result<(), OsError> {
         let status = self.free()?;
         let Some(commit) = status.pending().map(|pending| pending.checksum.clone()) else {

@@ -29,7 +29,7 @@ use crate::system::pull::Pull;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StagedAgain {
-    /// The deployment of before the change that was undone.
+    /// The deployment from before the change that was undone.
     stands_for: String,
     #[serde(flatten)]
     outcome: Outcome,
@@ -102,8 +102,8 @@ impl RpmOstree {
         Ok(ids)
     }
 
-    /// Stages the packages of before again, on the deployment that ran then. If that fails, the machine is safe without them. It is
-    /// recorded, and told as long as they are missing.
+    /// Stages the previous packages again, on the deployment that ran then. If that fails, the machine works without them;
+    /// the failure is recorded, and reported as long as they are missing.
     pub(super) fn stage_packages_again(&mut self, before: &UndoToken) -> Result<(), OsError> {
         let Some(live) = &before.live else { return Ok(()) };
         let status = self.idle()?;
@@ -174,7 +174,7 @@ impl RpmOstree {
         self.bring_live().map(|()| true)
     }
 
-    /// Why packages of before are not staged, and what to do. `None`: they are.
+    /// Why the previous packages are not staged, and the remedy. `None`: they are staged.
     pub(super) fn not_staged_again(&mut self) -> Result<Option<String>, OsError> {
         let Some(StagedAgain { outcome: Outcome::Failed { packages, why }, .. }) = self.staged_again()?
         else {
