@@ -44,7 +44,7 @@ complete -c mco -n "__fish_mco_needs_command" -f -a "explain" -d 'Show which Mac
 complete -c mco -n "__fish_mco_needs_command" -f -a "render" -d 'Render manifests without a cluster, or show what they would change'
 complete -c mco -n "__fish_mco_needs_command" -f -a "bundle" -d 'Collect what a bug report needs in one archive, without secrets'
 complete -c mco -n "__fish_mco_needs_command" -f -a "lint" -d 'Check manifests: each finding with its place and remedy'
-complete -c mco -n "__fish_mco_needs_command" -f -a "image" -d 'OS images: what a node would get with one, and a pool\'s own built on this computer'
+complete -c mco -n "__fish_mco_needs_command" -f -a "image" -d 'OS images: inspect one, or build a pool\'s own on this computer'
 complete -c mco -n "__fish_mco_needs_command" -f -a "controller" -d 'The controller: renders configs, rolls them out, drains nodes'
 complete -c mco -n "__fish_mco_needs_command" -f -a "daemon" -d 'The node agent: applies configs to this host'
 complete -c mco -n "__fish_mco_needs_command" -f -a "server" -d 'The config server: serves booting machines their Ignition config'
@@ -70,7 +70,7 @@ complete -c mco -n "__fish_mco_using_subcommand install" -l output-dir -d 'With 
 complete -c mco -n "__fish_mco_using_subcommand install" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l no-wait -d 'With --image: do not wait until everything runs'
-complete -c mco -n "__fish_mco_using_subcommand install" -l take-over -d 'Install on a cluster whose objects another program keeps, and take them over from it'
+complete -c mco -n "__fish_mco_using_subcommand install" -l take-over -d 'Install on a cluster whose objects another program manages, and take them over from it'
 complete -c mco -n "__fish_mco_using_subcommand install" -l allow-not-upgradeable -d 'With --image: upgrade although the installation says that it must not be upgraded now (its condition Upgradeable)'
 complete -c mco -n "__fish_mco_using_subcommand install" -l require-token -d 'With --image: the config server gives configs only to machines with a boot token [default for a new installation; an existing one stays as it is]'
 complete -c mco -n "__fish_mco_using_subcommand install" -l open -d 'With --image: the config server serves configs to anyone who can reach it, over plain HTTP (22624) too, as OpenShift\'s does'
@@ -90,7 +90,7 @@ complete -c mco -n "__fish_mco_using_subcommand uninstall" -l log -d 'What to lo
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -s y -l yes -d 'Do not ask for confirmation'
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l force -d 'Remove everything even while nodes are being updated, or if nodes do not get their own files back'
-complete -c mco -n "__fish_mco_using_subcommand uninstall" -l restore-hosts -d 'First take every managed node back to the files that it had before: pools are paused, and nodes are drained, and rebooted where that is needed, as many at once as maxUnavailable allows'
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -l restore-hosts -d 'First give every managed node back the files that it had before: pools are paused, and nodes are drained, and rebooted where that is needed, as many at once as maxUnavailable allows'
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l dry-run -d 'Print what would be done, and do nothing'
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -121,7 +121,7 @@ complete -c mco -n "__fish_mco_using_subcommand dashboard" -l context -d 'The co
 complete -c mco -n "__fish_mco_using_subcommand dashboard" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
 complete -c mco -n "__fish_mco_using_subcommand dashboard" -l port -d 'The port on 127.0.0.1; 0 for any that is free' -r
 complete -c mco -n "__fish_mco_using_subcommand dashboard" -l listen -d 'The address to listen on in the cluster' -r
-complete -c mco -n "__fish_mco_using_subcommand dashboard" -l cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l cert -d 'The certificate for HTTPS (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand dashboard" -l key -d 'Its key (PEM)' -r -F
 complete -c mco -n "__fish_mco_using_subcommand dashboard" -l host -d 'A name by which people reach it in the cluster besides the Service\'s; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand dashboard" -l trusted-proxy -d 'A proxy that signs people in, whose X-Forwarded-User and X-Forwarded-Groups are trusted: an address or a range; may be given several times' -r
@@ -227,7 +227,7 @@ json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand explain" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand explain" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
-complete -c mco -n "__fish_mco_using_subcommand explain" -l contested -d 'Only what more than one MachineConfig sets'
+complete -c mco -n "__fish_mco_using_subcommand explain" -l contested -d 'Only settings that more than one MachineConfig sets'
 complete -c mco -n "__fish_mco_using_subcommand explain" -l show-secrets -d 'Also show contents that may be secret: of files that not everybody may read, and lines that look like secrets'
 complete -c mco -n "__fish_mco_using_subcommand explain" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -254,7 +254,7 @@ complete -c mco -n "__fish_mco_using_subcommand bundle" -l no-color -d 'Any text
 complete -c mco -n "__fish_mco_using_subcommand bundle" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand bundle" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand lint" -s f -l filename -d 'A file of manifests (YAML or JSON), a folder of such files, or `-` for standard input; may be given several times' -r -F
-complete -c mco -n "__fish_mco_using_subcommand lint" -l templates -d 'The folder of templates that the base MachineConfigs are made from: what overrides these is reported too' -r -F
+complete -c mco -n "__fish_mco_using_subcommand lint" -l templates -d 'The folder of templates that the base MachineConfigs are made from: MachineConfigs that override these are reported too' -r -F
 complete -c mco -n "__fish_mco_using_subcommand lint" -s o -l output -d 'The output format' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
@@ -308,7 +308,7 @@ complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subc
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l templates -d 'The folder of the templates that the base MachineConfigs are made from' -r -F
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-listen -d 'The address where /metrics, /healthz and /readyz are served, or `off`' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'The address where the same is served over HTTPS, or `off`. Reading metrics there needs a bearer token with the right to `get` the path /metrics' -r
-complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for HTTPS (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-key -d 'Its key (PEM)' -r -F
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l leader-elect -d 'Act only while holding the Lease, so that several controllers can run' -r -f -a "true\t''
 false\t''"
@@ -342,7 +342,7 @@ complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l root-mount -d 'The host\'s root folder' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-url -d 'The address where /metrics is served, or `off`' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'The address where the same is served over HTTPS, or `off`. Reading metrics there needs a bearer token with the right to `get` the path /metrics' -r
-complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for HTTPS (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-key -d 'Its key (PEM)' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubelet-healthz-enabled -d 'Check the kubelet\'s health' -r -f -a "true\t''
 false\t''"
@@ -416,7 +416,7 @@ complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l connections-per-address -d 'The most concurrent connections from one address (an IPv6 /64 counts as one); 0 for no limit. Raise it if thousands of machines boot behind one address (NAT)' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-listen -d 'The address where /metrics, /healthz and /readyz are served, or `off`' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'The address where the same is served over HTTPS, or `off`. Reading metrics there needs a bearer token with the right to `get` the path /metrics' -r
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for HTTPS (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-key -d 'Its key (PEM)' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l apiserver-url -d 'The API server\'s URL as machines reach it; written into the kubeconfig that they are given' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l bootstrap-token-dir -d 'Where the Secret with the bootstrap token is mounted' -r -F
@@ -438,7 +438,7 @@ complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l connections-per-address -d 'The most concurrent connections from one address (an IPv6 /64 counts as one); 0 for no limit. Raise it if thousands of machines boot behind one address (NAT)' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-listen -d 'The address where /metrics, /healthz and /readyz are served, or `off`' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-secure-listen -d 'The address where the same is served over HTTPS, or `off`. Reading metrics there needs a bearer token with the right to `get` the path /metrics' -r
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-cert -d 'The certificate for HTTPS (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-key -d 'Its key (PEM)' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l server-basedir -d 'The folder with machine-pools/ and machine-configs/' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l bootstrap-kubeconfig -d 'The kubeconfig that machines are given' -r -F
@@ -459,7 +459,7 @@ complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcom
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l image -d 'The image that this operator runs in: it acts while the settings name this image [default: it is not a pod, and acts]' -r
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l metrics-listen -d 'The address where /metrics, /healthz and /readyz are served, or `off`' -r
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'The address where the same is served over HTTPS, or `off`. Reading metrics there needs a bearer token with the right to `get` the path /metrics' -r
-complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for HTTPS (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l metrics-key -d 'Its key (PEM)' -r -F
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l leader-elect -d 'Act only while holding the Lease, so that several operators can run' -r -f -a "true\t''
 false\t''"

@@ -54,7 +54,7 @@ yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '(--timeout)--no-wait[With --image\: do not wait until everything runs]' \
-'--take-over[Install on a cluster whose objects another program keeps, and take them over from it]' \
+'--take-over[Install on a cluster whose objects another program manages, and take them over from it]' \
 '--allow-not-upgradeable[With --image\: upgrade although the installation says that it must not be upgraded now (its condition Upgradeable)]' \
 '--require-token[With --image\: the config server gives configs only to machines with a boot token \[default for a new installation; an existing one stays as it is\]]' \
 '(--require-token)--open[With --image\: the config server serves configs to anyone who can reach it, over plain HTTP (22624) too, as OpenShift'\''s does]' \
@@ -83,7 +83,7 @@ yaml\:"For programs and people"))' \
 '(--dry-run)-y[Do not ask for confirmation]' \
 '(--dry-run)--yes[Do not ask for confirmation]' \
 '--force[Remove everything even while nodes are being updated, or if nodes do not get their own files back]' \
-'--restore-hosts[First take every managed node back to the files that it had before\: pools are paused, and nodes are drained, and rebooted where that is needed, as many at once as maxUnavailable allows]' \
+'--restore-hosts[First give every managed node back the files that it had before\: pools are paused, and nodes are drained, and rebooted where that is needed, as many at once as maxUnavailable allows]' \
 '--dry-run[Print what would be done, and do nothing]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
@@ -129,7 +129,7 @@ _arguments "${_arguments_options[@]}" : \
 '--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
 '--port=[The port on 127.0.0.1; 0 for any that is free]:PORT:_default' \
 '--listen=[The address to listen on in the cluster]:ADDR:_default' \
-'--cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
+'--cert=[The certificate for HTTPS (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
 '--key=[Its key (PEM)]:FILE:_files' \
 '*--host=[A name by which people reach it in the cluster besides the Service'\''s; may be given several times]:NAME:_default' \
 '*--trusted-proxy=[A proxy that signs people in, whose X-Forwarded-User and X-Forwarded-Groups are trusted\: an address or a range; may be given several times]:NET:_default' \
@@ -307,7 +307,7 @@ json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
-'()--contested[Only what more than one MachineConfig sets]' \
+'()--contested[Only settings that more than one MachineConfig sets]' \
 '--show-secrets[Also show contents that may be secret\: of files that not everybody may read, and lines that look like secrets]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
@@ -354,7 +354,7 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '*-f+[A file of manifests (YAML or JSON), a folder of such files, or \`-\` for standard input; may be given several times]:FILE|DIR:_files' \
 '*--filename=[A file of manifests (YAML or JSON), a folder of such files, or \`-\` for standard input; may be given several times]:FILE|DIR:_files' \
-'--templates=[The folder of templates that the base MachineConfigs are made from\: what overrides these is reported too]:DIR:_files' \
+'--templates=[The folder of templates that the base MachineConfigs are made from\: MachineConfigs that override these are reported too]:DIR:_files' \
 '-o+[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
@@ -457,7 +457,7 @@ _arguments "${_arguments_options[@]}" : \
 '--templates=[The folder of the templates that the base MachineConfigs are made from]:DIR:_files' \
 '--metrics-listen=[The address where /metrics, /healthz and /readyz are served, or \`off\`]:ADDR:_default' \
 '--metrics-secure-listen=[The address where the same is served over HTTPS, or \`off\`. Reading metrics there needs a bearer token with the right to \`get\` the path /metrics]:ADDR:_default' \
-'--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
+'--metrics-cert=[The certificate for HTTPS (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
 '--metrics-key=[Its key (PEM)]:FILE:_files' \
 '--leader-elect=[Act only while holding the Lease, so that several controllers can run]::BOOL:(true false)' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
@@ -510,7 +510,7 @@ _arguments "${_arguments_options[@]}" : \
 '--root-mount=[The host'\''s root folder]:DIR:_files' \
 '--metrics-url=[The address where /metrics is served, or \`off\`]:ADDR:_default' \
 '--metrics-secure-listen=[The address where the same is served over HTTPS, or \`off\`. Reading metrics there needs a bearer token with the right to \`get\` the path /metrics]:ADDR:_default' \
-'--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
+'--metrics-cert=[The certificate for HTTPS (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
 '--metrics-key=[Its key (PEM)]:FILE:_files' \
 '--kubelet-healthz-enabled=[Check the kubelet'\''s health]::BOOL:(true false)' \
 '--kubelet-healthz-endpoint=[The kubelet'\''s health endpoint\: an http URL with an IP address]:URL:_default' \
@@ -638,7 +638,7 @@ _arguments "${_arguments_options[@]}" : \
 '--connections-per-address=[The most concurrent connections from one address (an IPv6 /64 counts as one); 0 for no limit. Raise it if thousands of machines boot behind one address (NAT)]:N:_default' \
 '--metrics-listen=[The address where /metrics, /healthz and /readyz are served, or \`off\`]:ADDR:_default' \
 '--metrics-secure-listen=[The address where the same is served over HTTPS, or \`off\`. Reading metrics there needs a bearer token with the right to \`get\` the path /metrics]:ADDR:_default' \
-'--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
+'--metrics-cert=[The certificate for HTTPS (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
 '--metrics-key=[Its key (PEM)]:FILE:_files' \
 '--apiserver-url=[The API server'\''s URL as machines reach it; written into the kubeconfig that they are given]:URL:_default' \
 '--bootstrap-token-dir=[Where the Secret with the bootstrap token is mounted]:DIR:_files' \
@@ -665,7 +665,7 @@ _arguments "${_arguments_options[@]}" : \
 '--connections-per-address=[The most concurrent connections from one address (an IPv6 /64 counts as one); 0 for no limit. Raise it if thousands of machines boot behind one address (NAT)]:N:_default' \
 '--metrics-listen=[The address where /metrics, /healthz and /readyz are served, or \`off\`]:ADDR:_default' \
 '--metrics-secure-listen=[The address where the same is served over HTTPS, or \`off\`. Reading metrics there needs a bearer token with the right to \`get\` the path /metrics]:ADDR:_default' \
-'--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
+'--metrics-cert=[The certificate for HTTPS (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
 '--metrics-key=[Its key (PEM)]:FILE:_files' \
 '--server-basedir=[The folder with machine-pools/ and machine-configs/]:DIR:_files' \
 '--bootstrap-kubeconfig=[The kubeconfig that machines are given]:FILE:_files' \
@@ -707,7 +707,7 @@ _arguments "${_arguments_options[@]}" : \
 '--image=[The image that this operator runs in\: it acts while the settings name this image \[default\: it is not a pod, and acts\]]:IMAGE:_default' \
 '--metrics-listen=[The address where /metrics, /healthz and /readyz are served, or \`off\`]:ADDR:_default' \
 '--metrics-secure-listen=[The address where the same is served over HTTPS, or \`off\`. Reading metrics there needs a bearer token with the right to \`get\` the path /metrics]:ADDR:_default' \
-'--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
+'--metrics-cert=[The certificate for HTTPS (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
 '--metrics-key=[Its key (PEM)]:FILE:_files' \
 '--leader-elect=[Act only while holding the Lease, so that several operators can run]::BOOL:(true false)' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
@@ -846,7 +846,7 @@ _mco_commands() {
 'render:Render manifests without a cluster, or show what they would change' \
 'bundle:Collect what a bug report needs in one archive, without secrets' \
 'lint:Check manifests\: each finding with its place and remedy' \
-'image:OS images\: what a node would get with one, and a pool'\''s own built on this computer' \
+'image:OS images\: inspect one, or build a pool'\''s own on this computer' \
 'controller:The controller\: renders configs, rolls them out, drains nodes' \
 'daemon:The node agent\: applies configs to this host' \
 'server:The config server\: serves booting machines their Ignition config' \

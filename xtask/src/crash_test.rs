@@ -1,9 +1,9 @@
 //! `cargo xtask crash-test`: kills a change of a host at any instruction: at every one, or at a sample that differs from
 //! run to run.
 //!
-//! Not here: the tests. Those are in `crates/host/tests/crash/`: `points.rs` and `boot_points.rs` (every fault point), `kills.rs` (SIGKILL at
-//! random instants) and `broken_disks.rs` (file systems that fill up, become read-only, fail, or lose what was not synced). Every `cargo
-//! test` runs them on small samples. This command runs the rest.
+//! Not here: the tests. Those are in `crates/host/tests/crash/`: `fault_points.rs` and `boot_fault_points.rs` (every fault point),
+//! `kills.rs` (SIGKILL at random instants) and `broken_disks.rs` (file systems that fill up, become read-only, fail, or lose what
+//! was not synced). Every `cargo test` runs them on small samples. This command runs the rest.
 
 use anyhow::{Context, bail};
 use clap::Args;

@@ -110,9 +110,7 @@ fn waiting(
     let progress = object.and_then(|o| o.status.as_ref()?.pools.iter().find(|p| p.name == name));
     let progress = progress.filter(|p| p.config.as_deref() == Some(target));
     let Some(wave) = progress.and_then(|p| p.wave.as_deref()) else {
-        return Err(format!(
-            "no wave of pool {name} waits for an approval; `mco status` says where it stands"
-        ));
+        return Err(format!("no wave of pool {name} waits for an approval; `mco status` shows its progress"));
     };
     if let Some(expected) = expected.filter(|e| *e != wave) {
         return Err(format!(
@@ -149,8 +147,8 @@ fn pending_approval(
     let Policies { read: objects, unreadable } = policies;
     if let Some(policy) = unreadable.iter().find(|policy| policy.may_select(pool)) {
         return Err(format!(
-            "{policy}, and it may select pool {name}, so it is not known what an approval would mean; use the `mco` of \
-             that version"
+            "{policy}, and it may select pool {name}, so the effect of an approval is not known; use the `mco` of that \
+             version"
         ));
     }
     let (all, pools): (Vec<&RolloutPolicy>, Vec<&MachineConfigPool>) =
@@ -226,7 +224,7 @@ async fn whoami(client: &Client) -> Result<String, ActionError> {
     let answer = call(|| "ask who you are".to_owned(), api.create(&PostParams::default(), &question)).await?;
     let name = answer.data.pointer("/status/userInfo/username").and_then(serde_json::Value::as_str);
     name.map(str::to_owned)
-        .ok_or_else(|| ActionError::Refused("the API server does not say who you are".to_owned()))
+        .ok_or_else(|| ActionError::Refused("the API server did not return your user name".to_owned()))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub use pause::{Paused, pause};
 pub use pool_subject::PoolSubject;
 pub use preview::{Continue, Preview, preview};
 pub use retry::{RetriedNode, retry};
-pub use undo::{Undo, UndoSubject, Undoing, undo};
+pub use undo::{PlannedUndo, Undo, UndoSubject, undo};
 
 use client::CallError;
 use insight::{ChangeError, FollowError, ListError, RollbackError, UnreadableConfig, UnrenderableError};
@@ -67,7 +67,7 @@ pub enum ActionError {
     #[error(transparent)]
     Rollback(#[from] RollbackError),
     /// The program failed while it worked that out.
-    #[error("the consequences could not be worked out, because the program failed; its log has more")]
+    #[error("the effect could not be computed because of an internal error; the log has the details")]
     Failed(#[from] tokio::task::JoinError),
 }
 

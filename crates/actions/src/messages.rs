@@ -112,7 +112,9 @@ fn drains_and_policy(p: &PoolChange, show: Show, out: &mut String) {
         let _ = writeln!(out, "  {time}");
     }
     let (waits, loses): (Vec<_>, Vec<_>) = p.drains.iter().partition(|d| d.waits);
-    for (title, drains) in [("drains that would wait now", waits), ("what drains would lose", loses)] {
+    for (title, drains) in
+        [("drains that would wait now", waits), ("pods and data that drains would lose", loses)]
+    {
         if drains.is_empty() {
             continue;
         }

@@ -30,7 +30,7 @@ pub struct Undo<'a> {
 
 /// An undo that was looked at, and is not done yet.
 #[derive(Debug, Clone)]
-pub struct Undoing {
+pub struct PlannedUndo {
     /// What it means.
     pub plan: UndoPlan,
     /// What has no effect in the rendered configs, or will not work.
@@ -46,7 +46,7 @@ pub struct Undoing {
 ///
 /// # Errors
 /// There is no such pool, or no config to go back to; what a change cannot be worked out for; a request that failed.
-pub async fn undo(client: &Client, what: Undo<'_>) -> Result<Option<Undoing>, ActionError> {
+pub async fn undo(client: &Client, what: Undo<'_>) -> Result<Option<PlannedUndo>, ActionError> {
     let listed = insight::for_planning(client, true).await?;
     let Undo { release, secrets, .. } = what;
     let (pool, to) = (what.pool.to_owned(), what.to.map(str::to_owned));
@@ -58,7 +58,7 @@ pub async fn undo(client: &Client, what: Undo<'_>) -> Result<Option<Undoing>, Ac
     crate::worked_out(work).await
 }
 
-fn of(listed: insight::Listed, what: Undo<'_>) -> Result<Option<Undoing>, ActionError> {
+fn of(listed: insight::Listed, what: Undo<'_>) -> Result<Option<PlannedUndo>, ActionError> {
     let insight::Listed { objects, forbidden } = listed;
     let situation = insight::situation(&objects)?;
     let Some(pool) = situation.pools.get(what.pool).cloned() else {
@@ -96,7 +96,7 @@ fn of(listed: insight::Listed, what: Undo<'_>) -> Result<Option<Undoing>, Action
         true => UndoPlan::released(&pool, change),
         false => UndoPlan::pinned(&pool, &to, &all, change),
     };
-    Ok(Some(Undoing { plan, warnings, forbidden, seen: pool, target: to.name_any() }))
+    Ok(Some(PlannedUndo { plan, warnings, forbidden, seen: pool, target: to.name_any() }))
 }
 
 /// What an undo is about. Two of them are equal where a person who was shown one of them would be shown the same again.
@@ -110,7 +110,7 @@ pub struct UndoSubject {
     pub target: String,
 }
 
-impl Undoing {
+impl PlannedUndo {
     /// What it is about.
     pub fn subject(&self) -> UndoSubject {
         UndoSubject { pool: PoolSubject::of(&self.seen), target: self.target.clone() }

@@ -101,14 +101,14 @@ impl Token {
 
 /// The first use of a single-use token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Use {
+pub struct TokenUse {
     /// When.
     pub at: Timestamp,
     /// The address that it came from.
     pub by: IpAddr,
 }
 
-/// What a token is good for.
+/// A stored boot token: what it grants, to whom, and until when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// Its ID.
@@ -128,7 +128,7 @@ pub struct Record {
     /// How long after its use the same machine may ask again.
     pub grace: SignedDuration,
     /// Its use, if it is a single-use token that was used.
-    pub used: Option<Use>,
+    pub used: Option<TokenUse>,
 }
 
 /// The verdict on a token that was presented.
@@ -137,16 +137,16 @@ pub enum Verdict {
     /// The config may be sent.
     Accept,
     /// The config may be sent once this use is stored.
-    Claim(Use),
+    Claim(TokenUse),
     /// The config may not be sent.
-    Refuse(Why),
+    Refuse(TokenRefusal),
 }
 
 /// Why a token grants no config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Why {
+pub enum TokenRefusal {
     /// No such token, or another secret. The answer does not say which.
-    #[error("the boot token is not known here; it may have been revoked")]
+    #[error("the boot token is unknown; it may have been revoked")]
     Unknown,
     /// Its pool is another.
     #[error("the boot token is for another pool")]
@@ -158,7 +158,7 @@ pub enum Why {
     #[error("the boot token has expired")]
     Expired,
     /// A machine has already used it.
-    #[error("the boot token was for one use and has been used")]
+    #[error("the boot token was valid for one use and has been used already")]
     Used,
 }
 
@@ -206,28 +206,28 @@ impl Record {
     /// Judges a token that was presented for a pool's config.
     pub fn check(&self, token: &Token, pool: &str, from: IpAddr, now: Timestamp) -> Verdict {
         // The secret is checked first: whoever does not have it learns nothing else about the record.
-        if !self.is(token) {
-            return Verdict::Refuse(Why::Unknown);
+        if !self.has_token(token) {
+            return Verdict::Refuse(TokenRefusal::Unknown);
         }
         if pool != self.pool {
-            return Verdict::Refuse(Why::Pool);
+            return Verdict::Refuse(TokenRefusal::Pool);
         }
         if !self.addresses.is_empty() && !self.addresses.iter().any(|net| net.contains(&from)) {
-            return Verdict::Refuse(Why::Address);
+            return Verdict::Refuse(TokenRefusal::Address);
         }
         if self.expires.is_some_and(|end| end <= now) {
-            return Verdict::Refuse(Why::Expired);
+            return Verdict::Refuse(TokenRefusal::Expired);
         }
         match &self.used {
             _ if !self.single_use => Verdict::Accept,
-            None => Verdict::Claim(Use { at: now, by: from }),
+            None => Verdict::Claim(TokenUse { at: now, by: from }),
             Some(used) if used.by == from && now.duration_since(used.at) <= self.grace => Verdict::Accept,
-            Some(_) => Verdict::Refuse(Why::Used),
+            Some(_) => Verdict::Refuse(TokenRefusal::Used),
         }
     }
 
     /// Whether this is the token's record. Takes the same time for every secret.
-    pub fn is(&self, token: &Token) -> bool {
+    pub fn has_token(&self, token: &Token) -> bool {
         self.id == token.id && bool::from(self.hash.ct_eq(&token.hash()))
     }
 
@@ -238,7 +238,7 @@ impl Record {
 
     /// What has become of it.
     pub fn state(&self, now: Timestamp) -> TokenState {
-        let over = |used: &Use| self.single_use && now.duration_since(used.at) > self.grace;
+        let over = |used: &TokenUse| self.single_use && now.duration_since(used.at) > self.grace;
         match &self.used {
             _ if self.expires.is_some_and(|end| end <= now) => TokenState::Expired,
             None => TokenState::Good,
@@ -263,7 +263,7 @@ impl Record {
         put(key::EXPIRES, expires.map(|t| t.to_string()));
         put(key::USES, single_use.then(|| SINGLE.to_owned()));
         put(key::GRACE, single_use.then(|| grace.as_secs().to_string()));
-        data.extend(used.iter().flat_map(Use::fields));
+        data.extend(used.iter().flat_map(TokenUse::fields));
         Secret {
             metadata: ObjectMeta {
                 name: Some(self.secret_name()),
@@ -307,7 +307,7 @@ impl Record {
             (Some(at), by) => {
                 let by =
                     by.and_then(|b| b.parse().ok()).ok_or_else(|| bad(key::USED_BY, "is not an address"))?;
-                Some(Use { at, by })
+                Some(TokenUse { at, by })
             }
         };
         Ok(Self {
@@ -329,7 +329,7 @@ impl Record {
     }
 }
 
-impl Use {
+impl TokenUse {
     /// The fields of a token's Secret that record its use.
     pub fn fields(&self) -> [(&'static str, String); 2] {
         [(key::USED_AT, self.at.to_string()), (key::USED_BY, self.by.to_string())]

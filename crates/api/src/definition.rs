@@ -77,7 +77,7 @@ impl Column {
 
     /// The same column, with `-o wide` only.
     #[must_use]
-    pub const fn wide(self) -> Self {
+    pub const fn wide_only(self) -> Self {
         Self { priority: 1, ..self }
     }
 }

@@ -134,7 +134,7 @@ reasons! {
         BuildFailed: Warning, "MachineOSBuild";
         /// The build was stopped: a newer one took its place, or somebody deleted its Job.
         BuildInterrupted: Warning, "MachineOSBuild";
-        /// What builds of the pool had pushed and nothing names any more was deleted in the registry.
+        /// An image or layers that builds of the pool had pushed, and that nothing names any more, were deleted in the registry.
         OldImageDeleted: Normal, "MachineConfigPool";
         /// An old image, or layers of old builds, could not be deleted in the registry; the message says why, and whether it is
         /// tried again.
@@ -185,7 +185,7 @@ reasons! {
         ServiceReload: Normal, "Node";
         /// An update restarted services.
         ServiceRestart: Normal, "Node";
-        /// The agent was told to stop during a change. It finishes the change first.
+        /// The agent got SIGTERM during a change. It finishes the change first.
         GotSigtermDuringUpdate: Warning, "Node";
         /// Somebody else rebooted the machine while a config waited for a window, and the agent applied that config.
         WaitingConfigTaken: Normal, "Node";

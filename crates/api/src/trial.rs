@@ -59,7 +59,7 @@ impl TrialRules {
         }
         for word in text.split_whitespace() {
             match word.split_once('=') {
-                Some(("within", time)) => rules.within = within(time).map_err(BadTrialRules)?,
+                Some(("within", time)) => rules.within = parse_time_limit(time).map_err(BadTrialRules)?,
                 Some(("units", names)) => {
                     rules.units =
                         names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
@@ -85,7 +85,7 @@ impl TrialRules {
 ///
 /// # Errors
 /// It is not a time, or is shorter or longer than allowed.
-pub fn within(time: &str) -> Result<SignedDuration, String> {
+pub fn parse_time_limit(time: &str) -> Result<SignedDuration, String> {
     let bad = || format!("{time:?} is not a time between 30s and 24h, for example 10m");
     let parsed: SignedDuration = time.parse().map_err(|_| bad())?;
     if parsed < SHORTEST || parsed > LONGEST { Err(bad()) } else { Ok(parsed) }

@@ -65,7 +65,7 @@ pub struct Inputs<'a> {
     /// The base images of builds whose pods have failed, as these found them behind a tag.
     pub bases: BTreeMap<&'a str, String>,
     /// What keeps pods of these builds from starting.
-    pub held_up: BTreeMap<&'a str, String>,
+    pub why_not_started: BTreeMap<&'a str, String>,
     /// What the pods of Jobs that have ended say, by the build's name.
     pub reports: BTreeMap<&'a str, Report>,
     /// Images that a node runs or is to run.

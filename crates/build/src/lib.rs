@@ -24,6 +24,6 @@ mod state;
 pub use build_counts::{BuildCounts, BuildObservation, CurrentBuild, PushResult, observation};
 pub use inputs::{Base, Inputs};
 pub use job::{JobFacts, JobFailure, StartCheck};
-pub use plan::{BuildPlan, Point, Step, Wait, plan, refused, unseen};
-pub use report::{ConfigMapDigest, Report, Warning, base_of, held_up, last_words};
+pub use plan::{BuildPlan, OsConfigUpdate, Step, Wait, plan, refused, unseen_jobs};
+pub use report::{ConfigMapDigest, Report, Warning, base_of, last_lines, why_not_started};
 pub use state::{State, is_ended};

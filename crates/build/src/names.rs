@@ -158,7 +158,7 @@ pub fn signing_secret(config: &MachineOSConfig) -> Option<&str> {
 }
 
 /// Whether annotations ask that what was pushed stays in the registry.
-pub fn keeps(notes: Option<&BTreeMap<String, String>>) -> bool {
+pub fn keeps_old_images(notes: Option<&BTreeMap<String, String>>) -> bool {
     notes.and_then(|a| a.get(OLD_IMAGES)).is_some_and(|v| v.trim() == KEEP)
 }
 

@@ -7,7 +7,7 @@ use api::v1::{MachineOSBuild, MachineOSConfig};
 
 /// Whose a build is, by the object that controls it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whose {
+pub(crate) enum BuildOwner {
     /// This MachineOSConfig's.
     Ours,
     /// That of a MachineOSConfig that is gone.
@@ -17,7 +17,7 @@ pub(crate) enum Whose {
 }
 
 /// Whose a build is, seen from this MachineOSConfig.
-pub(crate) fn whose(build: &MachineOSBuild, config: Option<&MachineOSConfig>) -> Whose {
+pub(crate) fn build_owner(build: &MachineOSBuild, config: Option<&MachineOSConfig>) -> BuildOwner {
     let mut owners = build.metadata.owner_references.iter().flatten();
     let group = format!("{}/", api::names::GROUP);
     let is_config = |o: &&OwnerReference| {
@@ -27,13 +27,13 @@ pub(crate) fn whose(build: &MachineOSBuild, config: Option<&MachineOSConfig>) ->
             && o.name == build.spec.machine_os_config.name
     };
     match owners.find(is_config) {
-        None => Whose::Foreign,
-        Some(o) if config.is_some_and(|c| c.metadata.uid.as_deref() == Some(&o.uid)) => Whose::Ours,
-        Some(_) => Whose::Earlier,
+        None => BuildOwner::Foreign,
+        Some(o) if config.is_some_and(|c| c.metadata.uid.as_deref() == Some(&o.uid)) => BuildOwner::Ours,
+        Some(_) => BuildOwner::Earlier,
     }
 }
 
 /// Whether a build is of nobody, or of something else than a MachineOSConfig.
 pub(crate) fn is_foreign(build: &MachineOSBuild) -> bool {
-    whose(build, None) == Whose::Foreign
+    build_owner(build, None) == BuildOwner::Foreign
 }

@@ -15,7 +15,7 @@ const KEEP: usize = 5;
 const DAYS: i64 = 30;
 
 /// The builds that go, oldest first.
-pub(crate) fn choose<'a>(
+pub(crate) fn builds_to_prune<'a>(
     inputs: &Inputs<'a>,
     config: &MachineOSConfig,
     wanted: &str,

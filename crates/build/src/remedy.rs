@@ -19,7 +19,8 @@ const ROWS: [(&[&str], Remedy); 6] = [
     (
         &[NOT_SIGNED],
         Remedy::same(
-            "correct key and passphrase (cosign.key, cosign.password), or let renderedImagePushSecret write signatures",
+            "correct the key and its passphrase (cosign.key, cosign.password), or give renderedImagePushSecret the right to \
+             write signatures",
         ),
     ),
     (
@@ -32,8 +33,8 @@ const ROWS: [(&[&str], Remedy); 6] = [
     (
         &["no space left on device", "disk quota exceeded", "err:28"],
         Remedy {
-            push: "make room in the storage of the registry",
-            build: "the node's disk is full: a build needs three times the size of the image in its folder of the kubelet",
+            push: "free space in the storage of the registry",
+            build: "the node's disk is full: a build needs three times the size of the image in the kubelet's folder",
         },
     ),
     (
@@ -66,7 +67,7 @@ fn of_registry(trouble: RegistryTrouble) -> Option<Remedy> {
             "add the authority of this registry to the cluster's additionalTrustBundle, or to those of its registries",
         ),
         RegistryTrouble::NoTls => Remedy::same(
-            "a registry without TLS has to be named as insecure in /etc/containers/registries.conf of the pool",
+            "mark a registry without TLS as insecure in /etc/containers/registries.conf of the pool",
         ),
         RegistryTrouble::Credentials => Remedy {
             push: "renderedImagePushSecret may not write to that repository: correct its credentials, or their rights",

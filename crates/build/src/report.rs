@@ -82,7 +82,7 @@ impl Report {
         let has = |line: &str| words.is_some_and(|words| words.contains(line));
         Self {
             digest,
-            words: words.map(|w| last_words(w)).filter(|w| !w.is_empty()),
+            words: words.map(|w| last_lines(w)).filter(|w| !w.is_empty()),
             not_pushed: has(NOT_PUSHED),
             has_remedy: has(names::REBUILD),
         }
@@ -153,7 +153,7 @@ impl Warning {
 
 /// What keeps a Job's pods from starting: what the scheduler or the kubelet says, else the last warning about a pod, or about
 /// the Job if it has no pod. `None`: one runs, or nobody says anything.
-pub fn held_up(job: &JobFacts, pods: &[Pod], warnings: &[Warning]) -> Option<String> {
+pub fn why_not_started(job: &JobFacts, pods: &[Pod], warnings: &[Warning]) -> Option<String> {
     let pods = of_job(job, pods);
     let warned = |uid: &str| {
         let of = warnings.iter().filter(|w| w.of == uid);
@@ -164,15 +164,15 @@ pub fn held_up(job: &JobFacts, pods: &[Pod], warnings: &[Warning]) -> Option<Str
         let phase = p.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or("Pending");
         phase == "Pending" && p.metadata.deletion_timestamp.is_none()
     }) else {
-        return warned(&job.uid).filter(|_| pods.is_empty()).map(|w| last_words(&w));
+        return warned(&job.uid).filter(|_| pods.is_empty()).map(|w| last_lines(&w));
     };
     let why = not_started(pod).map(|why| why.to_string());
     let why = why.or_else(|| warned(pod.metadata.uid.as_deref().unwrap_or_default()))?;
-    Some(last_words(&why))
+    Some(last_lines(&why))
 }
 
 /// The last lines of a text, one after the other, each without secrets.
-pub fn last_words(text: &str) -> String {
+pub fn last_lines(text: &str) -> String {
     let said = |l: &&str| !l.trim().is_empty() && !l.trim().starts_with(BUILT_FROM);
     let lines: Vec<&str> = text.lines().filter(said).collect();
     let hidden = hidden_lines(&lines, |line| without_ids(line).into());
@@ -328,9 +328,9 @@ mod tests {
             (pod(json!({"phase": "Running"})), None),
             (pod(json!({"phase": "Failed"})), None),
         ] {
-            assert_eq!(held_up(&job(), &pods, &all).as_deref(), want, "{pods:?}");
+            assert_eq!(why_not_started(&job(), &pods, &all).as_deref(), want, "{pods:?}");
         }
-        assert_eq!(held_up(&job(), &waiting("ContainerCreating", ""), &[]), None);
+        assert_eq!(why_not_started(&job(), &waiting("ContainerCreating", ""), &[]), None);
     }
 
     #[test]
@@ -339,11 +339,11 @@ mod tests {
         let log = format!(
             "STEP 1/9: FROM x\npassword=hunter2hunter2\nerror: reading manifest {digest} in r.example.com/os: unauthorized"
         );
-        let words = last_words(&log);
+        let words = last_lines(&log);
         assert!(words.ends_with("r.example.com/os: unauthorized"), "{words}");
         assert!(!words.contains("hunter2") && words.contains("<hidden"), "{words}");
-        assert_eq!(last_words("passwords:\n  - hunter2\nx"), format!("{HIDDEN} | {HIDDEN} | x"));
-        assert_eq!(last_words(&"x\n".repeat(50)).matches('x').count(), LINES);
+        assert_eq!(last_lines("passwords:\n  - hunter2\nx"), format!("{HIDDEN} | {HIDDEN} | x"));
+        assert_eq!(last_lines(&"x\n".repeat(50)).matches('x').count(), LINES);
         let hash = "2aae6e03055c22f6".repeat(4);
         for line in [
             format!("--> Cache pulled from remote r.example.com:5000/team/os:{hash}:{hash}"),
@@ -354,12 +354,12 @@ mod tests {
             "cannot sign the image: ns/os-signing is not there, or has no cosign.key; create it, then set"
                 .to_owned(),
         ] {
-            assert_eq!(last_words(&line), line, "it says nothing that is secret");
+            assert_eq!(last_lines(&line), line, "it says nothing that is secret");
         }
         // By this line a push that failed is told from a build that failed.
         let tag = format!("{NOT_PUSHED} r.example.com:5000/team/os:infra-{}", "0123456789abcdef".repeat(2));
         assert_eq!(
-            last_words(&format!("denied: requested access\n{tag}\n")),
+            last_lines(&format!("denied: requested access\n{tag}\n")),
             format!("denied: requested access | {tag}")
         );
     }

@@ -32,7 +32,7 @@ pub fn is_ended(build: &MachineOSBuild) -> bool {
 }
 
 /// The condition that is `True`.
-pub(crate) fn present(build: &MachineOSBuild) -> Option<&MetaCondition> {
+pub(crate) fn current_condition(build: &MachineOSBuild) -> Option<&MetaCondition> {
     let mut all = build.status.iter().flat_map(|s| s.conditions.iter().flatten());
     all.find(|c| c.is_true())
 }

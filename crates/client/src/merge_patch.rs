@@ -28,7 +28,7 @@ pub fn difference(old: &Value, new: &Value) -> Option<Value> {
 
 /// A patch of one part of an object (`spec`, `status`), refused by the API server when the object has changed since
 /// `version`.
-pub fn bound(part: &str, patch: &Value, version: Option<&str>) -> Value {
+pub fn bound_to_version(part: &str, patch: &Value, version: Option<&str>) -> Value {
     json!({ "metadata": { "resourceVersion": version }, part: patch })
 }
 

@@ -48,7 +48,7 @@ pub(crate) enum Changed<'a> {
 
 /// What a pass looks at, besides the change, when it marks keys.
 #[derive(Clone, Copy)]
-pub(crate) struct Known<'a> {
+pub(crate) struct KnownObjects<'a> {
     pub(crate) stores: &'a Stores,
     pub(crate) own_writes: &'a OwnPoolWrites,
     pub(crate) templates: &'a TemplateGate,
@@ -88,4 +88,4 @@ impl IntoIterator for DirtyKeys {
 }
 
 /// Adds the keys that one pass marks for a change.
-pub(crate) type Marker = fn(&Changed<'_>, Known<'_>, &mut DirtyKeys);
+pub(crate) type Marker = fn(&Changed<'_>, KnownObjects<'_>, &mut DirtyKeys);

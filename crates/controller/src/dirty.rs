@@ -6,11 +6,11 @@
 //! marks are generous.
 
 use crate::cache::store::{Change, Item, Store};
-use crate::cache::stores::{place, whole};
+use crate::cache::stores::{pull_secret_location, untrimmed};
 use crate::cache::trimmed::{Config, ImageBuild, ImageConfig, TrimmedMachineConfigNode};
 use crate::cache::watch::version_of;
-use crate::change::{Changed, DirtyKeys, Known, Marker};
-use crate::flight::Answers;
+use crate::change::{Changed, DirtyKeys, KnownObjects, Marker};
+use crate::flight::WriteContext;
 use crate::flight::refusals::Topic;
 use crate::queue::{ALL_NODES, Pass};
 use crate::shared::Shared;
@@ -24,7 +24,7 @@ use rollout::view::{DaemonState, NodeView};
 use std::sync::{Arc, PoisonError};
 
 /// The keys that a change makes dirty.
-pub(crate) fn dirty(markers: &[Marker], changed: &Changed<'_>, known: Known<'_>) -> DirtyKeys {
+pub(crate) fn dirty(markers: &[Marker], changed: &Changed<'_>, known: KnownObjects<'_>) -> DirtyKeys {
     let mut marks = DirtyKeys::default();
     if !is_irrelevant(changed) {
         markers.iter().for_each(|mark| mark(changed, known, &mut marks));
@@ -37,7 +37,7 @@ pub(crate) fn dirty(markers: &[Marker], changed: &Changed<'_>, known: Known<'_>)
 fn is_irrelevant(changed: &Changed<'_>) -> bool {
     match changed {
         Changed::Node(change) => match (change.old.as_deref(), change.new.as_deref()) {
-            (Some(old), Some(new)) => old.alike(new),
+            (Some(old), Some(new)) => old.leads_to_same_plan(new),
             _ => false,
         },
         Changed::ControllerConfig(change) => change.name != CONTROLLER_CONFIG,
@@ -49,8 +49,11 @@ impl Shared {
     /// Handles a change: marks what it makes dirty.
     pub(crate) fn changed(&self, changed: &Changed<'_>) {
         self.note(changed);
-        let known =
-            Known { stores: &self.stores, own_writes: &self.own_writes, templates: &self.gates.templates };
+        let known = KnownObjects {
+            stores: &self.stores,
+            own_writes: &self.own_writes,
+            templates: &self.gates.templates,
+        };
         let marks = dirty(self.markers, changed, known);
         if marks.has(Pass::Generated) {
             // This comes first: no pool is rendered until the generated MachineConfigs are up to date.
@@ -84,7 +87,8 @@ impl Shared {
             }
             Changed::Node(change) if change.new.is_none() => self.metrics.forget_node(&change.name),
             Changed::ControllerConfig(change) if change.name == CONTROLLER_CONFIG => {
-                let place = change.new.as_deref().and_then(|c| place(c.spec.pull_secret.as_ref()));
+                let place =
+                    change.new.as_deref().and_then(|c| pull_secret_location(c.spec.pull_secret.as_ref()));
                 self.pull_secret.send_if_modified(|at| {
                     let moved = *at != place;
                     *at = place;
@@ -178,7 +182,7 @@ impl Shared {
 
     /// The same for a MachineConfigNode, also one that we have just created.
     pub(crate) fn machine_config_node_answer(&self, object: TrimmedMachineConfigNode) {
-        let item = whole(object.0);
+        let item = untrimmed(object.0);
         if let Some(change) = self.stores.machine_config_nodes.created(&item.value.name_any(), item) {
             self.changed(&Changed::MachineConfigNode(&change));
         }
@@ -190,7 +194,7 @@ impl Shared {
         object: K,
         of: for<'a> fn(&'a Change<K>) -> Changed<'a>,
     ) {
-        let item = whole(object);
+        let item = untrimmed(object);
         if let Some(change) = store.answer(&item.value.name_any(), item) {
             self.changed(&of(&change));
         }
@@ -207,7 +211,7 @@ impl Shared {
     }
 }
 
-impl Answers for Shared {
+impl WriteContext for Shared {
     fn client(&self) -> Client {
         self.client.clone()
     }

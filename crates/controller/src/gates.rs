@@ -77,17 +77,17 @@ pub(crate) struct ClaimHistory {
 }
 
 /// The version that the operator has released for rendering, if it is not this one. Its parts are still being rolled out.
-pub(crate) fn held<'a>(config: &'a ControllerConfig, version: &str) -> Option<&'a str> {
+pub(crate) fn released_for_another<'a>(config: &'a ControllerConfig, version: &str) -> Option<&'a str> {
     config.annotations().get(RELEASED_VERSION).map(String::as_str).filter(|released| *released != version)
 }
 
 /// The version in the annotation, if it is not this one.
-pub(crate) fn other<'a>(config: &'a ControllerConfig, version: &str) -> Option<&'a str> {
+pub(crate) fn generated_by_another<'a>(config: &'a ControllerConfig, version: &str) -> Option<&'a str> {
     config.annotations().get(GENERATED_BY_VERSION).map(String::as_str).filter(|found| *found != version)
 }
 
 impl VersionGate {
-    pub(crate) fn past(&self) -> ClaimHistory {
+    pub(crate) fn claims(&self) -> ClaimHistory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -102,9 +102,12 @@ impl VersionGate {
 
     /// Whether this version may render pools from this ControllerConfig.
     pub(crate) fn check(&self, config: &ControllerConfig, version: &str) -> RenderGate {
-        match (held(config, version).or(other(config, version)), self.past().why) {
+        match (
+            released_for_another(config, version).or(generated_by_another(config, version)),
+            self.claims().why,
+        ) {
             (None, None) => RenderGate::Open,
-            (Some(_), None) if held(config, version).is_some() => {
+            (Some(_), None) if released_for_another(config, version).is_some() => {
                 RenderGate::Wait("the operator is rolling out the other parts of this version")
             }
             (Some(_), None) => {
@@ -170,7 +173,7 @@ impl TemplateGate {
     }
 
     /// Records what the templates produce. Returns whether that differs from before.
-    pub(crate) fn made(&self, config: &ControllerConfig, wanted: &[MachineConfig]) -> bool {
+    pub(crate) fn record_produced(&self, config: &ControllerConfig, wanted: &[MachineConfig]) -> bool {
         let refused = match self.get() {
             State::Made(made) if made.of == id(config) && made.wanted == wanted => return false,
             // A refusal is reported until it is known to be over.
@@ -192,7 +195,7 @@ impl TemplateGate {
     }
 
     /// Whether the templates produce a MachineConfig of this name.
-    pub(crate) fn makes(&self, name: &str) -> bool {
+    pub(crate) fn produces(&self, name: &str) -> bool {
         matches!(self.get(), State::Made(made) if made.wanted.iter().any(|w| w.name_any() == name))
     }
 
@@ -226,9 +229,9 @@ impl Made {
         let off = self.wanted.iter().filter(|wanted| {
             let have = find(wanted.metadata.name.as_ref());
             let concerned = selects(wanted) || have.is_some_and(|have| selects(have));
-            concerned && !have.is_some_and(|have| is_as(have, wanted))
+            concerned && !have.is_some_and(|have| is_stored_as(have, wanted))
         });
-        let leaving = leaving(&self.wanted, standing).into_iter().filter(|have| selects(have));
+        let leaving = no_longer_produced(&self.wanted, standing).into_iter().filter(|have| selects(have));
         let mut names = off.chain(leaving).map(ResourceExt::name_any).peekable();
         if names.peek().is_none() {
             return RenderGate::Open;
@@ -242,14 +245,14 @@ impl Made {
 }
 
 /// Whether it is stored as it should be. `wanted` has its own digest, as it is to be stored.
-pub(crate) fn is_as(have: &MachineConfig, wanted: &MachineConfig) -> bool {
-    let fixed = fixed(have, wanted);
+pub(crate) fn is_stored_as(have: &MachineConfig, wanted: &MachineConfig) -> bool {
+    let fixed = with_our_fields(have, wanted);
     // Equal values have equal JSON, and comparing the values takes a fraction of the time.
     fixed == *have || difference(&json!(have), &json!(fixed)).is_none()
 }
 
 /// The stored object with our fields restored. Labels and annotations of others stay.
-pub(crate) fn fixed(have: &MachineConfig, wanted: &MachineConfig) -> MachineConfig {
+pub(crate) fn with_our_fields(have: &MachineConfig, wanted: &MachineConfig) -> MachineConfig {
     let mut fixed = have.clone();
     fixed.spec = wanted.spec.clone();
     fixed.labels_mut().extend(wanted.labels().clone());
@@ -260,7 +263,7 @@ pub(crate) fn fixed(have: &MachineConfig, wanted: &MachineConfig) -> MachineConf
 
 /// MachineConfigs that the templates no longer produce: owned by the ControllerConfig and marked as made by a
 /// controller. If somebody removed the owner or the mark, the object is theirs and stays.
-pub(crate) fn leaving<'a>(
+pub(crate) fn no_longer_produced<'a>(
     wanted: &[MachineConfig],
     standing: &[&'a MachineConfig],
 ) -> Vec<&'a MachineConfig> {

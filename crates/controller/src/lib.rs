@@ -154,13 +154,13 @@ pub async fn run_with(
         false => Candidacy::alone(),
     };
 
-    while let Some(handover) = candidacy.won(&shutdown).await {
+    while let Some(handover) = candidacy.until_leader(&shutdown).await {
         shared.metrics.leader.set(1);
         let term = CancellationToken::new();
         let passes = tokio::spawn(passes::run(shared.clone(), handover, term.clone()));
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = candidacy.lost() => {}
+            () = candidacy.until_lost() => {}
         }
         if shutdown.is_cancelled() {
             shared.permits.close(&shared.terms, LAST_PATCHES).await;

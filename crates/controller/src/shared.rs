@@ -3,12 +3,12 @@
 //! What it is not: a decision, or where changes arrive and what they make dirty (see `dirty`).
 
 use crate::cache::settings::Settings;
-use crate::cache::stores::{Place, Stores};
+use crate::cache::stores::{SecretLocation, Stores};
 use crate::cache::watch::WatchedKind;
 use crate::change::Marker;
 use crate::flight::nodes::Permits;
 use crate::flight::pools::OwnPoolWrites;
-use crate::flight::refusals::{SideProblems, Troubles};
+use crate::flight::refusals::{CurrentFailures, SideProblems};
 use crate::flight::stored_configs::StoredConfigs;
 use crate::gates::Gates;
 use crate::io::events::Recorder;
@@ -49,24 +49,24 @@ pub(crate) struct Shared {
     /// The marker of each pass.
     pub(crate) markers: &'static [Marker],
     /// What currently fails, and since when.
-    pub(crate) troubles: Troubles,
+    pub(crate) troubles: CurrentFailures,
     /// The same for writes of the node pass: by node, and by pool for writes to pools.
-    pub(crate) node_troubles: Troubles,
-    pub(crate) pool_troubles: Troubles,
+    pub(crate) node_troubles: CurrentFailures,
+    pub(crate) pool_troubles: CurrentFailures,
     /// Problems that delay nothing.
     pub(crate) side_problems: SideProblems,
     /// Whether the template folder is watched. Otherwise it is read from time to time.
     pub(crate) templates_watched: AtomicBool,
     /// Where the pull secret is that templates are rendered with.
-    pub(crate) pull_secret: tokio::sync::watch::Sender<Place>,
+    pub(crate) pull_secret: tokio::sync::watch::Sender<SecretLocation>,
     /// The cluster's settings, besides our own kinds.
     pub(crate) settings: Settings,
     /// Our own MachineConfigs that are stored as they should be.
     pub(crate) stored_configs: StoredConfigs,
     /// Every kind that is watched (see [`crate::term::catch_up`]).
     watched_kinds: Mutex<Vec<Arc<WatchedKind>>>,
-    /// Grows whenever a check finds that a gate of a RolloutPolicy does not pass: what was planned before is not sent
-    /// after.
+    /// Incremented whenever a check finds that a gate of a RolloutPolicy does not pass. Patches that were planned before
+    /// that are not sent any more.
     pub(crate) setbacks: AtomicU64,
     /// Grows whenever a gate of a RolloutPolicy says something new, and when a rollout's progress was stored: the next plan may
     /// let nodes go, and does not wait for patches that move none.
@@ -75,7 +75,7 @@ pub(crate) struct Shared {
     pub(crate) own_writes: OwnPoolWrites,
     /// How long drains may take, by node: of nodes that are on their way, in pools whose policy says it.
     pub(crate) drain_limits: Mutex<BTreeMap<Arc<str>, DrainLimit>>,
-    /// The last nodes that waves wait for, as the last plan says it: what they report is planned at once.
+    /// The last nodes that waves wait for, by the last plan: their reports are planned at once.
     pub(crate) last_of_waves: Mutex<BTreeSet<Arc<str>>>,
     /// What nodes wait for before they go, since this process leads.
     pub(crate) wait_history: Mutex<WaitHistory>,
@@ -83,7 +83,7 @@ pub(crate) struct Shared {
 
 /// How much was known of RolloutPolicies at some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct PolicyNews {
+pub(crate) struct PolicyRevision {
     /// [`Shared::setbacks`].
     pub(crate) setbacks: u64,
     /// [`Shared::advances`].
@@ -112,9 +112,9 @@ impl Shared {
             versions: Versions::of_this_build(),
             gates: Gates::default(),
             markers,
-            troubles: Troubles::default(),
-            node_troubles: Troubles::default(),
-            pool_troubles: Troubles::default(),
+            troubles: CurrentFailures::default(),
+            node_troubles: CurrentFailures::default(),
+            pool_troubles: CurrentFailures::default(),
             side_problems: SideProblems::default(),
             templates_watched: AtomicBool::new(false),
             pull_secret: tokio::sync::watch::Sender::new(None),
@@ -131,9 +131,12 @@ impl Shared {
     }
 
     /// How much is known of RolloutPolicies now.
-    pub(crate) fn policy_news(&self) -> PolicyNews {
+    pub(crate) fn policy_news(&self) -> PolicyRevision {
         let (setbacks, advances) = (&self.setbacks, &self.advances);
-        PolicyNews { setbacks: setbacks.load(Ordering::Acquire), advances: advances.load(Ordering::Acquire) }
+        PolicyRevision {
+            setbacks: setbacks.load(Ordering::Acquire),
+            advances: advances.load(Ordering::Acquire),
+        }
     }
 
     /// The API of a kind. All kinds that are used here are cluster-scoped.

@@ -40,13 +40,13 @@ pub enum DaemonError {
     },
     /// The host cannot be read.
     #[error("the host cannot be read: {why}")]
-    Look {
+    HostUnreadable {
         /// The reason.
         why: String,
     },
     /// A config cannot be applied without a cluster.
     #[error("{from}: {why}")]
-    Once {
+    WithoutCluster {
         /// The file or URL that it comes from.
         from: String,
         /// The reason and the remedy.

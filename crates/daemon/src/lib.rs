@@ -27,4 +27,4 @@ pub use entry::try_on_host::{TryOnHost, TryState, confirm_on_host};
 pub use entry::without_cluster::{AppliedOnce, PlannedOnHost, apply_once, plan_on_host, read_config};
 pub use error::DaemonError;
 pub use metrics::{Metrics, metrics_sample};
-pub use node::Trouble;
+pub use node::HostTrouble;

@@ -11,7 +11,7 @@ export function config(store, signal, name) {
   const body = el("div", {}, el("p", { class: "soft" }, "Reading…"));
   ask(`api/configs/${encodeURIComponent(name)}`).then((said) => {
     const contents = said.contents.error ? el("p", { class: "bad" }, said.contents.error) : difference(said.contents.text);
-    const who = said.explanation?.error ? [el("p", { class: "soft" }, `${said.explanation.error}. `, said.pool ? ["Of the config that the pool has now, it is worked out: ", link("pool", said.pool), "."] : "")] : said.explanation ? origins(said.explanation) : "";
+    const who = said.explanation?.error ? [el("p", { class: "soft" }, `${said.explanation.error}. `, said.pool ? ["It can be computed for the config that the pool has now: ", link("pool", said.pool), "."] : "")] : said.explanation ? origins(said.explanation) : "";
     fill(body, facts([["Pool", said.pool && link("pool", said.pool)], ["OS image", said.osImage], ["Extensions", said.extensionsImage], ["Kernel", said.kernelType], ["FIPS", said.fips ? "yes" : "no"]]), el("h3", {}, "What it sets"), contents, who ? [el("h3", {}, "Who set it, and who lost"), who] : "");
   }).catch((error) => fill(body, el("p", { class: "bad" }, error.message)));
   return el("div", {}, el("h2", {}, el("span", { class: "mono" }, name)), body);
@@ -21,7 +21,7 @@ function paste() {
   const text = el("textarea", { id: "manifest", spellcheck: "false", placeholder: "Paste manifests here, or drop a file" });
   const result = el("div", { role: "status" });
   const look = async () => {
-    if (text.value.length > LARGEST) return fill(result, el("p", { class: "bad" }, "More than 10 MB are not looked at; use `mco plan -f`."));
+    if (text.value.length > LARGEST) return fill(result, el("p", { class: "bad" }, "More than 10 MB are not accepted; use `mco plan -f`."));
     fill(result, el("p", { class: "soft" }, "Working it out…"));
     try {
       const said = await ask("api/check", text.value, "POST");
@@ -35,7 +35,7 @@ function paste() {
   };
   const take = async (file) => {
     if (!file) return;
-    if (file.size > LARGEST) fill(result, el("p", { class: "bad" }, "More than 10 MB are not looked at; use `mco plan -f`."));
+    if (file.size > LARGEST) fill(result, el("p", { class: "bad" }, "More than 10 MB are not accepted; use `mco plan -f`."));
     else text.value = await file.text();
   };
   text.addEventListener("dragover", (event) => event.preventDefault());

@@ -196,7 +196,7 @@ export function fleet(store, signal) {
     const fits = (n) => (!only.value || n.phase === only.value) && (!word || [n.name, n.why, n.current, n.desired, n.zone ?? ""].some((t) => t.toLowerCase().includes(word)));
     const found = order.map((name) => store.nodes.get(name)).filter((n) => n && fits(n));
     const all = RANK.flatMap((rank) => found.filter((n) => n.phase === rank));
-    if (!store.known) return fill(listed, el("p", { class: "soft" }, "Nothing is known of the fleet yet."));
+    if (!store.known) return fill(listed, el("p", { class: "soft" }, "The fleet has not been read yet."));
     if (!listed.contains(body)) {
       const head = el("tr", {}, ["Node", "Pool", "Phase", "What it does or waits for"].map((h) => el("th", { scope: "col" }, h)));
       fill(listed, el("table", {}, caption, el("thead", {}, head), body), more);

@@ -17,7 +17,7 @@ const took = (seconds) => (seconds === null || seconds === undefined ? "–" : s
 
 /** The updates that are over. */
 function updates(all) {
-  if (!all.length) return el("p", { class: "soft" }, "Its updates so far: none that its agent wrote down.");
+  if (!all.length) return el("p", { class: "soft" }, "Its updates so far: its agent has recorded none.");
   return table("Its updates so far, the newest first", ["Config", "Began", "Done", "Drain", "Change", "Reboot", "Kubelet back", "In all", "Waited for before it began", "Its drain waited for"], all.map((u) => [el("span", { class: "mono" }, link("config", u.config)), time(u.began), time(u.done), took(u.drain), took(u.change), took(u.reboot), took(u.back), took(u.seconds), u.turn.map(([what, seconds]) => `${what} (${span(seconds)})`).join(", "), u.waited]));
 }
 
@@ -46,7 +46,7 @@ export function node(store, signal, name) {
           ["Agent", said.state], ["Cordoned", said.cordoned ? "yes" : "no"], ["Kubelet", said.kubelet], ["OS", said.os], ["Kernel", said.kernel],
           ["Drain asked for", said.drain.desired], ["Drain answered", said.drain.applied], ["Drain waits for", said.drain.waitsFor], ["Drift policy", said.driftPolicy],
         ]), said.reason ? [el("h3", {}, "What the agent says"), reason(said.reason)] : ""),
-        el("h3", {}, "What the config that it goes to changes"), change, updates(said.updates),
+        el("h3", {}, "What its next config changes"), change, updates(said.updates),
         conditions("Steps of the update", said.steps), conditions("Conditions of the Node", said.conditions), events);
     } catch (error) {
       if (!signal.aborted && mine === turn) fill(more, el("p", { class: "bad" }, error.message));
@@ -54,7 +54,7 @@ export function node(store, signal, name) {
   };
   const draw = () => {
     const n = store.nodes.get(name);
-    if (!n) return fill(top, el("p", {}, store.known ? `No pool has a node ${name}.` : "Nothing is known of the fleet yet."));
+    if (!n) return fill(top, el("p", {}, store.known ? `No pool has a node ${name}.` : "The fleet has not been read yet."));
     const now = JSON.stringify([n.phase, n.state, n.current, n.desired, n.why]);
     if (now !== last) {
       last = now;

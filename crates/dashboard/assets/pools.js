@@ -119,7 +119,7 @@ export function pools(store, signal) {
   const cards = el("div", { class: "cards" });
   const draw = () => {
     const counts = countAll(store);
-    fill(cards, store.known ? "" : el("p", { class: "soft" }, "Nothing is known of the fleet yet."), inOrder(store.pools.values()).map((p) => el("section", { class: "panel", "data-pool": p.name }, el("h3", {}, link("pool", p.name)), progress(counts, p), about(p), forPool(p))));
+    fill(cards, store.known ? "" : el("p", { class: "soft" }, "The fleet has not been read yet."), inOrder(store.pools.values()).map((p) => el("section", { class: "panel", "data-pool": p.name }, el("h3", {}, link("pool", p.name)), progress(counts, p), about(p), forPool(p))));
   };
   store.addEventListener("change", calmly(signal, draw), { signal });
   draw();
@@ -150,7 +150,7 @@ function policies(list) {
     ]),
     part(spec.waves, "Waves", ["Wave", "Nodes", "Approval", "Soak"], (w) => [w.name === now.wave ? el("strong", {}, `${w.name} (now)`) : w.name, w.size ?? (w.nodeSelector ? "by label" : "the rest"), w.approval === "Needed" ? "by a person" : "not needed", w.soak ?? "none"]),
     part(spec.gates, "Gates", ["Gate", "Looks at", "Said last", "Why"], (g) => [g.name, looks(g), SAYS[said.get(g.name)?.outcome] ?? "not asked now", sentence(said.get(g.name)?.message ?? "")]),
-    part(spec.windows, "Windows: new updates begin in these alone", ["Window", "Opens (as in crontab)", "Time zone", "Stays open"], (w) => [w.name, el("span", { class: "mono" }, w.cron), w.timeZone, w.duration]),
+    part(spec.windows, "Windows: new updates begin only in these", ["Window", "Opens (as in crontab)", "Time zone", "Stays open"], (w) => [w.name, el("span", { class: "mono" }, w.cron), w.timeZone, w.duration]),
     part(spec.freezes, "Freezes: no update begins in these", ["Freeze", "From", "To"], (f) => [f.name, time(f.from), time(f.to)]));
   });
 }
@@ -197,7 +197,7 @@ export function pool(store, signal, name) {
   let rows = new Map();
   const draw = () => {
     const p = store.pools.get(name);
-    if (!p) return fill(top, el("p", {}, store.known ? `There is no pool ${name}.` : "Nothing is known of the fleet yet."));
+    if (!p) return fill(top, el("p", {}, store.known ? `There is no pool ${name}.` : "The fleet has not been read yet."));
     // The wave, and what the pool gets, follow from these.
     const now = JSON.stringify([p.config, p.held, p.pinned, p.updated]);
     if (now !== last && last) waiting ||= setTimeout(() => { waiting = 0; if (!signal.aborted) read(); }, 1000);

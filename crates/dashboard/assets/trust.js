@@ -71,7 +71,7 @@ export function operator(store, signal) {
   const before = new Map();
   const none = (text) => el("p", { class: "soft" }, text);
   const conditions = ({ object, conditions: all }) => el("section", {}, el("h3", {}, object), !all ? none("It is not in this cluster.") : part(all, () => (all.length
-    ? table(`Conditions of ${object}`, ["Condition", "Status", "Since", "Reason", "Message"], all.map((c) => [c.type, c.status, time(c.lastTransitionTime), c.reason ?? "", c.message ?? ""])) : none("It says nothing yet."))));
+    ? table(`Conditions of ${object}`, ["Condition", "Status", "Since", "Reason", "Message"], all.map((c) => [c.type, c.status, time(c.lastTransitionTime), c.reason ?? "", c.message ?? ""])) : none("It has no conditions yet."))));
   const bad = (is, text) => (is ? el("span", { class: "bad" }, text) : text);
   const runs = ({ kind, name, state }) => {
     const what = `${kind} ${name}`;
@@ -87,7 +87,7 @@ export function operator(store, signal) {
   return load(signal, "Operator", "api/operator", (said) => [
     said.said.map(conditions),
     el("section", {}, el("h3", {}, "Parts"), table("What runs", ["Part", "Pods available", "Of this image", "Image"], said.parts.map(runs))),
-    el("section", {}, el("h3", {}, "Who leads"), table("Of these, one process acts", ["Part", "Process", "Since", "Renewed"], said.leaders.map(leads))),
+    el("section", {}, el("h3", {}, "Who leads"), table("Only one process of each part acts", ["Part", "Process", "Since", "Renewed"], said.leaders.map(leads))),
     counted(said.leaders, before),
   ], SOON);
 }

@@ -79,7 +79,7 @@ pub(crate) fn mask(value: &mut Value) {
 
 /// An error in words that can be shown. If its own would be hidden, what the API server said to a request that it refused is left
 /// out: it names who asked, and the names of some people look like a user and a password.
-pub(crate) fn words(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn shown_error(error: &(dyn std::error::Error + 'static)) -> String {
     let words = client::chain(error);
     match insight::redacted_lines(&words) == words {
         true => words,

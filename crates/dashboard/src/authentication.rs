@@ -46,14 +46,14 @@ pub(crate) struct Person {
 
 /// By what a person is known.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Proof {
+pub(crate) enum Credential {
     /// A bearer token.
     Token(Arc<str>),
     /// The word of a trusted proxy.
     Proxy(Arc<Person>),
 }
 
-impl std::fmt::Debug for Proof {
+impl std::fmt::Debug for Credential {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Token(_) => f.write_str("Token"),
@@ -66,20 +66,20 @@ impl std::fmt::Debug for Proof {
 ///
 /// # Errors
 /// A proxy's headers that make no sense, as a sentence.
-pub(crate) fn proof(
+pub(crate) fn credential(
     headers: &HeaderMap,
     from: IpAddr,
     proxies: &[IpNet],
-) -> Result<Option<Proof>, &'static str> {
+) -> Result<Option<Credential>, &'static str> {
     // An IPv6 socket gives addresses of IPv4 in their mapped form.
     let from = from.to_canonical();
     if proxies.iter().any(|net| net.contains(&from)) && headers.contains_key(USER) {
-        return person_from_headers(headers).map(|person| Some(Proof::Proxy(Arc::new(person))));
+        return person_from_headers(headers).map(|person| Some(Credential::Proxy(Arc::new(person))));
     }
     let mut given = headers.get_all(AUTHORIZATION).iter();
     let (first, second) = (given.next(), given.next());
     let token = first.filter(|_| second.is_none()).and_then(|v| listen::bearer(v.to_str().ok()?));
-    Ok(token.map(|token| Proof::Token(token.into())))
+    Ok(token.map(|token| Credential::Token(token.into())))
 }
 
 /// Whom a proxy's headers name.
@@ -171,13 +171,17 @@ mod tests {
             for (name, value) in headers {
                 map.append(*name, value.parse().unwrap());
             }
-            proof(&map, from.parse().unwrap(), &proxies)
+            credential(&map, from.parse().unwrap(), &proxies)
         };
         let jane = |groups: &[&str]| {
             let groups = groups.iter().map(|g| (*g).to_owned()).collect();
-            Ok(Some(Proof::Proxy(Arc::new(Person { name: "jane".to_owned(), groups, ..Person::default() }))))
+            Ok(Some(Credential::Proxy(Arc::new(Person {
+                name: "jane".to_owned(),
+                groups,
+                ..Person::default()
+            }))))
         };
-        let token = Ok(Some(Proof::Token("t".into())));
+        let token = Ok(Some(Credential::Token("t".into())));
         let (user, bearer) = ((USER, "jane"), ("authorization", "Bearer t"));
         assert_eq!(ask("10.0.0.7", &[user]), jane(&[AUTHENTICATED]));
         assert_eq!(ask("::ffff:10.0.0.7", &[user]), jane(&[AUTHENTICATED]), "an address of IPv4 in IPv6");

@@ -14,7 +14,7 @@
 //! What it is not: the access to `mco dashboard` on a person's own computer (see `local_access`).
 
 use crate::DashboardError;
-use crate::authentication::{Person, Proof, Tokens, proof};
+use crate::authentication::{Credential, Person, Tokens, credential};
 use crate::authorization::Rights;
 use crate::local_access::{
     ACTION_HEADER, OTHER_SITE, Refusal, SESSION, cookies, same_origin_or_typed, secret, text,
@@ -55,7 +55,7 @@ const OTHER_HOST: Refusal = Refusal(
 );
 const NO_RIGHTS: Refusal = Refusal(
     StatusCode::FORBIDDEN,
-    "you may not look at this: ask an administrator for the ClusterRole machine-config-dashboard-viewer",
+    "you may not view this: ask an administrator for the ClusterRole machine-config-dashboard-viewer",
 );
 const NOT_KNOWN: Refusal = Refusal(
     StatusCode::SERVICE_UNAVAILABLE,
@@ -104,7 +104,7 @@ impl std::fmt::Debug for ClusterAccess {
 /// Somebody who was let in.
 #[derive(Debug, Clone)]
 pub(crate) struct Visitor {
-    pub(crate) proof: Proof,
+    pub(crate) credential: Credential,
     pub(crate) person: Arc<Person>,
     pub(crate) ends: Expiry,
 }
@@ -181,17 +181,17 @@ impl ClusterAccess {
         now: Instant,
     ) -> Result<Visitor, Refusal> {
         let headers = &request.headers;
-        let (proof, ends) = match proof(headers, from, &self.proxies) {
-            Ok(Some(proof @ Proof::Proxy(_))) => (proof, Expiry::At(now + PROXY)),
-            Ok(Some(proof @ Proof::Token(_))) => (proof, Expiry::At(now + SESSION)),
+        let (credential, ends) = match credential(headers, from, &self.proxies) {
+            Ok(Some(credential @ Credential::Proxy(_))) => (credential, Expiry::At(now + PROXY)),
+            Ok(Some(credential @ Credential::Token(_))) => (credential, Expiry::At(now + SESSION)),
             Ok(None) => {
                 let (key, token) = self.session(headers, now).ok_or(SIGN_IN)?;
-                (Proof::Token(token), Expiry::WithSession(key))
+                (Credential::Token(token), Expiry::WithSession(key))
             }
             Err(why) => return Err(Refusal(StatusCode::BAD_REQUEST, why)),
         };
-        let person = self.authorize(&proof).await?;
-        Ok(Visitor { proof, person, ends })
+        let person = self.authorize(&credential).await?;
+        Ok(Visitor { credential, person, ends })
     }
 
     /// Whether the time is over for which somebody was let in.
@@ -203,11 +203,11 @@ impl ClusterAccess {
     }
 
     /// Whether somebody is still known, and may still look.
-    pub(crate) async fn authorize(&self, proof: &Proof) -> Result<Arc<Person>, Refusal> {
+    pub(crate) async fn authorize(&self, credential: &Credential) -> Result<Arc<Person>, Refusal> {
         let asked = async {
-            let person = match proof {
-                Proof::Proxy(person) => Arc::clone(person),
-                Proof::Token(token) => match self.tokens.person(token).await? {
+            let person = match credential {
+                Credential::Proxy(person) => Arc::clone(person),
+                Credential::Token(token) => match self.tokens.person(token).await? {
                     Some(person) => person,
                     None => return Ok(Err(SIGN_IN)),
                 },
@@ -243,7 +243,7 @@ impl ClusterAccess {
         if token.is_empty() {
             return Err(SIGN_IN);
         }
-        let person = self.authorize(&Proof::Token(Arc::clone(&token))).await?;
+        let person = self.authorize(&Credential::Token(Arc::clone(&token))).await?;
         let Ok(value) = secret() else {
             return Err(Refusal(StatusCode::INTERNAL_SERVER_ERROR, "no random numbers"));
         };
@@ -271,7 +271,7 @@ impl ClusterAccess {
 
     /// Whether somebody is known by a session alone, so that another sign-in makes a difference.
     pub(crate) fn has_session(&self, headers: &HeaderMap, from: IpAddr, now: Instant) -> bool {
-        matches!(proof(headers, from, &self.proxies), Ok(None)) && self.session(headers, now).is_some()
+        matches!(credential(headers, from, &self.proxies), Ok(None)) && self.session(headers, now).is_some()
     }
 
     fn session(&self, headers: &HeaderMap, now: Instant) -> Option<(Key, Arc<str>)> {

@@ -42,7 +42,7 @@ const TURN: Duration = Duration::from_secs(15);
 pub(crate) fn part<T: Serialize, E: std::error::Error + 'static>(read: Result<T, E>) -> Value {
     match read {
         Ok(value) => json!(value),
-        Err(error) => json!({"error": answer::words(&error)}),
+        Err(error) => json!({"error": answer::shown_error(&error)}),
     }
 }
 
@@ -66,7 +66,7 @@ fn refused(error: &CallError) -> Response {
         Some(404) => StatusCode::NOT_FOUND,
         _ => StatusCode::BAD_GATEWAY,
     };
-    answer::failed(status, &answer::words(error))
+    answer::failed(status, &answer::shown_error(error))
 }
 
 /// The answer about a name that no object can have.
@@ -172,7 +172,7 @@ async fn difference(client: &Client, from: &str, to: &str) -> Value {
             Ok(text) => json!({"from": from, "to": to, "text": text}),
             Err(why) => json!({"error": why}),
         },
-        Err(error) => json!({"error": answer::words(&error)}),
+        Err(error) => json!({"error": answer::shown_error(&error)}),
     }
 }
 

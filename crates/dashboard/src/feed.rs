@@ -6,8 +6,8 @@
 //!
 //! What it is not: where the fleet comes from (see `live`).
 
-use crate::fleet::{Delta, Fleet};
-use insight::{Finding, PoolRow, Unread};
+use crate::fleet::{Fleet, FleetDelta};
+use insight::{Finding, PoolRow, UnreadKind};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,7 +71,7 @@ struct Whole<'a> {
     unmanaged: &'a [String],
     findings: &'a [Finding],
     trouble: &'a str,
-    unread: &'a [Unread],
+    unread: &'a [UnreadKind],
 }
 
 impl Feed {
@@ -89,7 +89,7 @@ impl Feed {
     pub(crate) fn put(&self, fleet: Arc<Fleet>) {
         // Only one task puts new states. Readers need not wait while two of them are compared.
         let before = self.fleet();
-        let Some(delta) = Delta::between(&before, &fleet) else { return };
+        let Some(delta) = FleetDelta::between(&before, &fleet) else { return };
         let mut state = self.lock();
         let seq = state.seq + 1;
         // Values of our own types: they always have a form in JSON.
@@ -122,7 +122,7 @@ impl Feed {
     }
 
     /// The whole fleet as JSON, with the number to follow it from.
-    pub(crate) fn whole(&self) -> Arc<str> {
+    pub(crate) fn full_state(&self) -> Arc<str> {
         let mut state = self.lock();
         if let Some(written) = &state.written {
             return Arc::clone(written);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     fn id(feed: &Feed) -> String {
-        let whole: serde_json::Value = serde_json::from_str(&feed.whole()).unwrap();
+        let whole: serde_json::Value = serde_json::from_str(&feed.full_state()).unwrap();
         whole["id"].as_str().unwrap().to_owned()
     }
 
@@ -226,7 +226,7 @@ mod tests {
             ("jane:p@ss@c", "c"),
             ("", ""),
         ] {
-            let whole: serde_json::Value = serde_json::from_str(&Feed::new(address).whole()).unwrap();
+            let whole: serde_json::Value = serde_json::from_str(&Feed::new(address).full_state()).unwrap();
             assert_eq!(whole["cluster"], shown);
         }
     }

@@ -5,7 +5,7 @@
 //!
 //! What it is not: how differences travel (see `feed`).
 
-use insight::{Finding, NodeRow, PolicyRow, PoolRow, Snapshot, Unread};
+use insight::{Finding, NodeRow, PolicyRow, PoolRow, Snapshot, UnreadKind};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
@@ -37,7 +37,7 @@ pub(crate) struct Fleet {
     /// Why all this is not known, or may be out of date.
     pub(crate) trouble: Option<String>,
     /// What of it is not known because it may not be read.
-    pub(crate) unread: Vec<Unread>,
+    pub(crate) unread: Vec<UnreadKind>,
 }
 
 /// Masks texts, and remembers what it made of them: thousands of nodes wait for the same reason.
@@ -73,7 +73,7 @@ impl Fleet {
         snapshot: Snapshot,
         zone: impl Fn(&str) -> Option<&'a str>,
         trouble: Option<&str>,
-        unread: Vec<Unread>,
+        unread: Vec<UnreadKind>,
         masker: &mut Masker,
     ) -> Self {
         let Snapshot { pools, mut unmanaged, mut findings, hidden_nodes: _ } = snapshot;
@@ -104,7 +104,7 @@ impl Fleet {
 /// What changes one state of the fleet into the next. It is applied in the order of its fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Delta<'a> {
+pub(crate) struct FleetDelta<'a> {
     /// Texts in `why` that took the place of others, at every node that has them: when a slot is given on, the reason of
     /// thousands that wait changes in the same way, and that is one line here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -132,10 +132,10 @@ pub(crate) struct Delta<'a> {
     pub(crate) trouble: Option<&'a str>,
     /// All of it, if any differs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) unread: Option<&'a [Unread]>,
+    pub(crate) unread: Option<&'a [UnreadKind]>,
 }
 
-impl<'a> Delta<'a> {
+impl<'a> FleetDelta<'a> {
     /// `None`: the two show the same.
     pub(crate) fn between(old: &'a Fleet, new: &'a Fleet) -> Option<Self> {
         let whys = whys(old, new);
@@ -229,7 +229,7 @@ pub(crate) mod tests {
     }
 
     /// As the page applies it.
-    fn applied(old: &Fleet, delta: &Delta<'_>) -> Fleet {
+    fn applied(old: &Fleet, delta: &FleetDelta<'_>) -> Fleet {
         let mut all = old.clone();
         let whys: HashMap<&str, &str> = delta.whys.iter().copied().collect();
         for cell in all.nodes.values_mut() {
@@ -297,7 +297,7 @@ pub(crate) mod tests {
             (troubled, fleet(&[("a", done, "")]), 0, 0),
         ];
         for (n, (old, new, nodes, whys)) in rows.into_iter().enumerate() {
-            let Some(delta) = Delta::between(&old, &new) else {
+            let Some(delta) = FleetDelta::between(&old, &new) else {
                 assert_eq!(old, new, "row {n}");
                 continue;
             };
@@ -350,7 +350,7 @@ pub(crate) mod tests {
         let shown =
             Fleet::of(snapshot, |_| Some("password=hunter2secret"), trouble, vec![], &mut Masker::default());
         let empty = Fleet::default();
-        let text = serde_json::to_string(&Delta::between(&empty, &shown)).unwrap();
+        let text = serde_json::to_string(&FleetDelta::between(&empty, &shown)).unwrap();
         assert!(!text.contains("hunter2"), "{text}");
         assert!(text.contains("rendered-worker-00000000000000000000000000000001 next"), "{text}");
         assert!(

@@ -28,12 +28,12 @@ pub(crate) async fn pool(ForPerson(shared): ForPerson, Path(name): Path<String>)
         Ok(listed) => listed,
         Err(error) => {
             let status = if error.is_forbidden() { StatusCode::FORBIDDEN } else { StatusCode::BAD_GATEWAY };
-            return answer::failed(status, &answer::words(&error));
+            return answer::failed(status, &answer::shown_error(&error));
         }
     };
     let work = move || {
         let _held = place;
-        let situation = insight::situation(&listed.objects).map_err(|error| answer::words(&error))?;
+        let situation = insight::situation(&listed.objects).map_err(|error| answer::shown_error(&error))?;
         let mut forecast = situation.forecast(&Time(jiff::Timestamp::now()));
         forecast.pools.retain(|pool| *pool.pool == *name);
         if forecast.pools.is_empty() {

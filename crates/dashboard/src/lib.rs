@@ -77,8 +77,8 @@ pub enum DashboardError {
     },
     /// A trusted proxy that is everybody.
     #[error(
-        "--trusted-proxy {net} covers every address, so everybody could pass themselves off as anybody; name the proxy's \
-         own address"
+        "--trusted-proxy {net} covers every address, so every client could claim to be any user; name the proxy's own \
+         address"
     )]
     Proxy {
         /// What was given.

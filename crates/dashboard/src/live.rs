@@ -7,7 +7,7 @@ use crate::answer;
 use crate::feed::Feed;
 use crate::fleet::{Cell, Fleet, Masker};
 use crate::node_events::NodeEvents;
-use crate::timeline::{Seen, Timeline};
+use crate::timeline::{NodeProgress, Timeline};
 use client::Backoff;
 use insight::ClusterWatch;
 use kube::Client;
@@ -44,7 +44,7 @@ pub(crate) async fn run(
         };
         match started {
             Ok(cluster) => return follow(cluster, &client, &feed, &timeline, &events, &stop).await,
-            Err(error) => feed.trouble(&answer::words(&error)),
+            Err(error) => feed.trouble(&answer::shown_error(&error)),
         }
         tokio::select! {
             () = stop.cancelled() => return,
@@ -64,7 +64,7 @@ async fn follow(
     let mut masker = Masker::default();
     let mut troubled = false;
     let mut misses = 0;
-    let mut anew = Box::pin(later(ASK_ANEW.delay(misses), cluster.anew(client)));
+    let mut anew = Box::pin(later(ASK_ANEW.delay(misses), cluster.restart_if_more_readable(client)));
     loop {
         let begun = Instant::now();
         let zone = |node: &str| cluster.zone(node);
@@ -87,7 +87,7 @@ async fn follow(
                 }
                 // Never sooner again: all lists are read anew where an API server answers in time by turns.
                 misses = misses.saturating_add(1);
-                anew.set(later(ASK_ANEW.delay(misses), cluster.anew(client)));
+                anew.set(later(ASK_ANEW.delay(misses), cluster.restart_if_more_readable(client)));
             }
             // A tick without a change: what depends on the time is looked at again.
             _ = tokio::time::timeout(TICK, cluster.changed_until(|now| gathered(now, begun, took))) => {}
@@ -112,7 +112,7 @@ fn note(cluster: &ClusterWatch, fleet: &Fleet, timeline: &Mutex<Timeline>) {
     for Cell { pool, zone: _, row } in fleet.nodes.values() {
         if let Some(Some(progress)) = cluster.progress().get(&row.name) {
             let waits_for = cluster.drain_wait(&row.name);
-            timeline.note(Seen { pool, node: &row.name, desired: &row.desired, progress, waits_for });
+            timeline.note(NodeProgress { pool, node: &row.name, desired: &row.desired, progress, waits_for });
         }
     }
     let pools = fleet.pools.keys().map(String::as_str).collect();

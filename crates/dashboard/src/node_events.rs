@@ -72,7 +72,7 @@ pub(crate) async fn run(client: Client, events: Arc<NodeEvents>, stop: Cancellat
                         client::chain(&error)
                     )),
                 };
-                events.put(EventHistory::default().doubted(why));
+                events.put(EventHistory::default().incomplete(why));
                 let pause = AGAIN.delay(misses);
                 misses += 1;
                 Some(pause)
@@ -107,7 +107,7 @@ async fn read(client: &Client) -> Result<EventHistory, CallError> {
         }
         if count >= MOST {
             let why = format!("There are more than {MOST} events about nodes: the others were not read");
-            return Ok(EventHistory::of(words).doubted(why));
+            return Ok(EventHistory::of(words).incomplete(why));
         }
     }
 }

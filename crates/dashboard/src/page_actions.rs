@@ -11,7 +11,9 @@ use crate::body;
 use crate::shared::{ForPerson, Shared};
 use crate::{answer, details};
 use actions::messages::Show;
-use actions::{ActionError, ApprovalSubject, Continue, Mode, PoolSubject, Preview, Undo, Undoing, messages};
+use actions::{
+    ActionError, ApprovalSubject, Continue, Mode, PlannedUndo, PoolSubject, Preview, Undo, messages,
+};
 use api::k8s::Time;
 use api::v1::MachineConfigPool;
 use axum::body::Bytes;
@@ -129,7 +131,7 @@ pub(crate) async fn action(ForPerson(shared): ForPerson, body: Result<Bytes, Byt
                 error if error.is_forbidden() => StatusCode::FORBIDDEN,
                 _ => StatusCode::BAD_GATEWAY,
             };
-            answer::failed(status, &answer::words(&error))
+            answer::failed(status, &answer::shown_error(&error))
         }
     }
 }
@@ -214,7 +216,7 @@ fn cost(preview: Result<Preview, ActionError>, words: fn(&Preview, Show) -> Stri
     match preview {
         Ok(preview) => doubts(&preview.forbidden, &[]) + &words(&preview, MASKED),
         Err(error) => {
-            format!("what this means for the nodes is not known: {}\n", MASKED(&answer::words(&error)))
+            format!("the effect on the nodes is not known: {}\n", MASKED(&answer::shown_error(&error)))
         }
     }
 }
@@ -226,7 +228,7 @@ fn changed(pool: &str) -> ActionError {
 }
 
 /// What an undo means, after what makes that doubtful.
-fn undo_text(undoing: &Undoing) -> String {
+fn undo_text(undoing: &PlannedUndo) -> String {
     let doubts = match undoing.plan.done {
         true => String::new(),
         false => doubts(&undoing.forbidden, &undoing.warnings),
@@ -261,7 +263,7 @@ pub(crate) async fn check(ForPerson(shared): ForPerson, request: Request) -> Res
             let most = most >> 20;
             return answer::failed(
                 status,
-                &format!("a text of more than {most} MiB is not looked at here; use `mco plan -f`"),
+                &format!("a text of more than {most} MiB is not accepted here; use `mco plan -f`"),
             );
         }
         Err(status) => {
@@ -285,7 +287,7 @@ pub(crate) async fn check(ForPerson(shared): ForPerson, request: Request) -> Res
         let plan = match listed {
             Ok(listed) => plan(&given, &listed.objects, &shared.controller_config)
                 .map(|text| doubts(&listed.forbidden, &[]) + &text),
-            Err(error) => Err(answer::words(&error)),
+            Err(error) => Err(answer::shown_error(&error)),
         };
         let mut all = json!({"manifests": given.len(), "findings": findings, "plan": {}});
         if let Err(why) = &plan {
@@ -333,7 +335,8 @@ fn plan(
     let situation = insight::situation(objects).map_err(|e| words(&e))?;
     let change = Manifests { given, deleted: false, pools: &[], controller_config, templates: None };
     let now = Time(jiff::Timestamp::now());
-    let plan = ChangePlan::by(objects, &situation, change, &now, Secrets::Hide).map_err(|e| words(&e))?;
+    let plan =
+        ChangePlan::by_manifests(objects, &situation, change, &now, Secrets::Hide).map_err(|e| words(&e))?;
     Ok(messages::plan(&plan, MASKED) + &doubts(&[], &plan.warnings))
 }
 

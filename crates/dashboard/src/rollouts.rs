@@ -54,7 +54,7 @@ pub(crate) async fn one(
     }
     let fleet = shared.feed.fleet();
     let timeline = shared.timeline.lock().unwrap_or_else(PoisonError::into_inner);
-    match timeline.whole((&pool, &config), Timestamp::now(), &fleet, &told) {
+    match timeline.rollout_json((&pool, &config), Timestamp::now(), &fleet, &told) {
         Some(text) => answer::of(StatusCode::OK, "application/json", text),
         None => answer::failed(StatusCode::NOT_FOUND, "this rollout is not among the last ones of its pool"),
     }

@@ -57,7 +57,7 @@ async fn guarded(State(shared): State<Shared>, request: Request, next: Next) -> 
 
 async fn pass(access_mode: &AccessMode, access: &LocalAccess, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let is_page = access_mode.within(&parts) == Some("/");
+    let is_page = access_mode.path_below_prefix(&parts) == Some("/");
     let refused = |Refusal(status, why)| match is_page || parts.uri.path() == "/" {
         true => answer::refused_page(status, why),
         false => answer::refused(status, why),
@@ -186,7 +186,7 @@ fn with_cookie(mut response: Response, cookie: &str) -> Response {
 
 async fn files(State(shared): State<Shared>, request: Request) -> Response {
     let (request, _) = request.into_parts();
-    let known = shared.access_mode.within(&request).and_then(page::asset);
+    let known = shared.access_mode.path_below_prefix(&request).and_then(page::asset);
     match known.filter(|_| [Method::GET, Method::HEAD].contains(&request.method)) {
         Some(asset) => answer::of(StatusCode::OK, asset.content_type, asset.text),
         None => answer::failed(StatusCode::NOT_FOUND, "there is no such page"),
@@ -202,7 +202,7 @@ async fn session(request: Request) -> Response {
 }
 
 async fn snapshot(State(shared): State<Shared>) -> Response {
-    let whole = shared.feed.whole();
+    let whole = shared.feed.full_state();
     answer::of(StatusCode::OK, "application/json", Bytes::from_owner(Text(whole)))
 }
 

@@ -37,7 +37,7 @@ impl AccessMode {
     }
 
     /// A request's path below that; `None`: it lies elsewhere.
-    pub(crate) fn within<'a>(&self, request: &'a Parts) -> Option<&'a str> {
+    pub(crate) fn path_below_prefix<'a>(&self, request: &'a Parts) -> Option<&'a str> {
         request.uri.path().strip_prefix(self.base())
     }
 }

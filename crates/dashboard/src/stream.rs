@@ -4,7 +4,7 @@
 
 use crate::answer;
 use crate::answer::Text;
-use crate::authentication::Proof;
+use crate::authentication::Credential;
 use crate::cluster_access::{ClusterAccess, Expiry, Visitor};
 use crate::feed::{Feed, Followed};
 use crate::local_access::Session;
@@ -49,7 +49,12 @@ enum Validity {
     /// Until the session ends.
     Until(Instant),
     /// As long as the visit lasts and the cluster lets this person look, which is asked again after [`LOOK_AGAIN`].
-    WhileAuthorized { access: Arc<ClusterAccess>, proof: Proof, ends: Expiry, asked: tokio::time::Instant },
+    WhileAuthorized {
+        access: Arc<ClusterAccess>,
+        credential: Credential,
+        ends: Expiry,
+        asked: tokio::time::Instant,
+    },
 }
 
 impl Validity {
@@ -62,9 +67,9 @@ impl Validity {
                 true
             }
             Self::WhileAuthorized { asked, .. } if asked.elapsed() < LOOK_AGAIN => false,
-            Self::WhileAuthorized { access, proof, asked, .. } => {
+            Self::WhileAuthorized { access, credential, asked, .. } => {
                 *asked = tokio::time::Instant::now();
-                access.authorize(proof).await.is_err()
+                access.authorize(credential).await.is_err()
             }
         }
     }
@@ -76,7 +81,7 @@ pub(crate) async fn events(State(shared): State<Shared>, request: Request) -> Re
     let validity = match (&shared.access_mode, request.extensions().get::<Visitor>()) {
         (AccessMode::Cluster(access), Some(visitor)) => Validity::WhileAuthorized {
             access: Arc::clone(access),
-            proof: visitor.proof.clone(),
+            credential: visitor.credential.clone(),
             ends: visitor.ends,
             asked: tokio::time::Instant::now(),
         },

@@ -58,7 +58,7 @@ pub fn by_digest(mut config: MachineConfig) -> MachineConfig {
 /// Why a host cannot leave its pool's image: its config names no image to go back to. Without this rule the host would stay
 /// in the image and report that it does not.
 #[must_use]
-pub fn no_way_back(from: &str, to: &str, spec: &MachineConfigSpec) -> Option<Irreconcilable> {
+pub fn lacks_image_to_return_to(from: &str, to: &str, spec: &MachineConfigSpec) -> Option<Irreconcilable> {
     let ((_, had), (config, has)) = (config_and_image(from), config_and_image(to));
     (!had.is_empty() && has.is_empty() && spec.os_image_url.is_empty()).then(|| Irreconcilable {
         path: OsField::Image.path().to_owned(),
@@ -131,10 +131,10 @@ mod tests {
     fn nobody_leaves_an_image_for_a_config_that_names_none() {
         let none = MachineConfigSpec::default();
         let some = MachineConfigSpec { os_image_url: "q.io/base".to_owned(), ..none.clone() };
-        let why = no_way_back("a+q.io/os", "b", &none).unwrap().to_string();
+        let why = lacks_image_to_return_to("a+q.io/os", "b", &none).unwrap().to_string();
         assert!(why.contains("q.io/os") && why.contains("spec.osImageURL"), "{why}");
-        assert_eq!(no_way_back("a+q.io/os", "b", &some), None);
-        assert_eq!(no_way_back("a+q.io/os", "a+q.io/os:2", &none), None);
-        assert_eq!(no_way_back("a", "b", &none), None);
+        assert_eq!(lacks_image_to_return_to("a+q.io/os", "b", &some), None);
+        assert_eq!(lacks_image_to_return_to("a+q.io/os", "a+q.io/os:2", &none), None);
+        assert_eq!(lacks_image_to_return_to("a", "b", &none), None);
     }
 }

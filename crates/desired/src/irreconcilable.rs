@@ -2,14 +2,14 @@
 //!
 //! What it is not: the rules (see `rules`), or what is in the way on one machine (see `host`).
 
+use crate::desired_host::DesiredHost;
 use crate::finding::{Irreconcilable, Scope};
-use crate::rules::{Compared, Overrides, broken};
-use crate::wanted::Wanted;
+use crate::rules::{ComparedConfig, Overrides, broken};
 
 /// Every difference between two configs that cannot be applied to any running machine, except those that `overrides`
 /// accepts.
 #[must_use]
-pub fn irreconcilable(old: &Wanted, new: &Wanted, overrides: Overrides) -> Vec<Irreconcilable> {
+pub fn irreconcilable(old: &DesiredHost, new: &DesiredHost, overrides: Overrides) -> Vec<Irreconcilable> {
     let finding = |path: String, why: String, remedy: &str| Irreconcilable {
         path,
         why,
@@ -25,8 +25,8 @@ pub fn irreconcilable(old: &Wanted, new: &Wanted, overrides: Overrides) -> Vec<I
             }),
         );
     }
-    let old = Compared { config: &old.config, fips: old.fips };
-    let new = Compared { config: &new.config, fips: new.fips };
+    let old = ComparedConfig { config: &old.config, fips: old.fips };
+    let new = ComparedConfig { config: &new.config, fips: new.fips };
     let rules = broken(Some(old), new, overrides).into_iter();
     bad.extend(rules.map(|b| finding(b.path(new), b.why, b.remedy)));
     bad

@@ -3,14 +3,15 @@
 //! values; nothing logs.
 //!
 //! ```text
-//! MachineConfigSpec ─► Wanted::parse ─► Wanted ─┬─► irreconcilable(old, new, overrides), rules::broken ─► findings
-//!                                               └─► (host: diff, plan, drift)
+//! MachineConfigSpec ─► DesiredHost::parse ─► DesiredHost ─┬─► irreconcilable(old, new, overrides), rules::broken ─► findings
+//!                                                         └─► (host: diff, plan, drift)
 //! ```
 //!
 //! What it is not: a host (see `host`), a pool (see `render`), Kubernetes clients, files.
 
 mod content;
 mod cut_off;
+mod desired_host;
 mod disruption_policy;
 mod finding;
 mod image;
@@ -20,19 +21,18 @@ pub mod mask;
 mod os;
 pub mod paths;
 pub mod rules;
-mod wanted;
 
 pub use content::{Content, sha256};
 pub use cut_off::{KUBELET_UNITS, SSH_UNITS, field_cuts_off, file_cuts_off, is_about_logins, unit_cuts_off};
+pub use desired_host::{DEV_NULL, DesiredHost, DesiredPath, FILE_MODE, Paths, parsed_entries};
 pub use disruption_policy::{
     DEFAULT_SERVICES, DisruptionPolicy, FilePolicy, HOST_PACKAGES_ALLOWED, KeyPolicy,
     LIVE_EXTENSIONS_ALLOWED, PolicyAction, Service, UPDATE_CA_TRUST, UnitPolicy,
 };
 pub use finding::{Irreconcilable, Scope};
-pub use image::{by_digest, config_and_image, in_image, no_way_back, with_image};
+pub use image::{by_digest, config_and_image, in_image, lacks_image_to_return_to, with_image};
 pub use irreconcilable::irreconcilable;
 pub use login::{has_core_login, removes_last_login};
-pub use os::{DEFAULT_KERNEL, KERNEL_TYPES, OsField, OsWanted, arguments, kernel_type, refused_extension};
+pub use os::{DEFAULT_KERNEL, DesiredOs, KERNEL_TYPES, OsField, arguments, kernel_type, refused_extension};
 pub use paths::has_contents;
 pub use rules::{CORE, Overrides};
-pub use wanted::{DEV_NULL, FILE_MODE, Paths, Want, Wanted, parsed_entries};

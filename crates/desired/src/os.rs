@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// What a MachineConfig says about the operating system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OsWanted {
+pub struct DesiredOs {
     /// The image; empty if the config leaves it to the host.
     pub image: String,
     /// Kernel arguments that the config adds, in order. An entry may hold several (see [`arguments`]).

@@ -41,7 +41,8 @@ pub enum Error {
     },
     /// Another process changes or recovers this host.
     #[error(
-        "another process is changing this host (it holds the lock {path}); retry when it is done, and see that only one agent runs here"
+        "another process is changing this host (it holds the lock {path}); retry when it is done, and make sure that only \
+         one agent runs on this host"
     )]
     Busy {
         /// The lock.

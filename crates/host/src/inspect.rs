@@ -9,7 +9,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use desired::{CORE, DEV_NULL, OsField, Want, Wanted, has_contents};
+use desired::{CORE, DEV_NULL, DesiredHost, DesiredPath, OsField, has_contents};
 
 use crate::disk::found::{Found, FsError};
 use crate::disk::obstacle::{InFolder, Obstacle};
@@ -62,7 +62,7 @@ impl Host {
     }
 
     /// All that a change needs to know. Who can log in, and how, is examined only if the change could affect logins.
-    fn change_facts(&mut self, old: &Wanted, new: &Wanted, os: bool) -> Result<Facts, Error> {
+    fn change_facts(&mut self, old: &DesiredHost, new: &DesiredHost, os: bool) -> Result<Facts, Error> {
         let configs = [old, new];
         let mut facts = self.facts(&configs)?;
         if os || facts.force {
@@ -75,7 +75,7 @@ impl Host {
     }
 
     /// What a plan between these configs needs to know of the disk and the units.
-    pub(crate) fn facts(&mut self, configs: &[&Wanted]) -> Result<Facts, Error> {
+    pub(crate) fn facts(&mut self, configs: &[&DesiredHost]) -> Result<Facts, Error> {
         let root = self.root();
         let text = |path: &str| root.text(path);
         let mut facts = Facts {
@@ -146,7 +146,7 @@ impl Host {
         }
         facts.os_live = self.os.can_apply_live();
         if facts.os_live {
-            // One that cannot be read keeps nothing from being tried again.
+            // A record that cannot be read does not prevent another try.
             let refused = self.root.text(paths::LIVE_REFUSED)?;
             facts.live_refused = refused.and_then(|text| serde_json::from_str(&text).ok());
         }
@@ -158,7 +158,7 @@ impl Host {
     }
 
     /// What rows of the table need to know for a change between two configs, or for a repair of one.
-    fn effect_facts(&mut self, configs: &[&Wanted]) -> Result<EffectFacts, Error> {
+    fn effect_facts(&mut self, configs: &[&DesiredHost]) -> Result<EffectFacts, Error> {
         let mut facts = EffectFacts::default();
         let (files, units) = match configs {
             [old, new] => {
@@ -219,7 +219,7 @@ impl Host {
         Ok(facts)
     }
 
-    fn parameters(&self, configs: &[&Wanted], facts: &mut EffectFacts) -> Result<(), Error> {
+    fn parameters(&self, configs: &[&DesiredHost], facts: &mut EffectFacts) -> Result<(), Error> {
         let root = &self.root;
         for dir in sysctl::FOLDERS {
             for name in root.list(dir)?.into_iter().filter(|n| n.ends_with(".conf")) {
@@ -276,7 +276,7 @@ pub(crate) fn unit_files(root: &Root) -> Result<BTreeSet<String>, FsError> {
 }
 
 /// Every path that a plan between the configs may touch: what exists there, and any obstacle.
-fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<(), Error> {
+fn managed_paths(root: &Root, configs: &[&DesiredHost], facts: &mut Facts) -> Result<(), Error> {
     let mut folders: BTreeMap<String, InFolder> = BTreeMap::new();
     let (owner_paths, closed, trust_tool) = (&mut facts.paths, &mut facts.closed, &facts.trust_tool);
     let mut inspect = |path: String| -> Result<(), FsError> {
@@ -298,8 +298,8 @@ fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<
     }
     for (path, want) in configs.iter().flat_map(|c| &c.paths) {
         match want {
-            Want::Link { target, hard: true, .. } if split(target).is_ok() => inspect(target.clone())?,
-            Want::Dir { .. } => inspect(paths::original_dir(path))?,
+            DesiredPath::Link { target, hard: true, .. } if split(target).is_ok() => inspect(target.clone())?,
+            DesiredPath::Dir { .. } => inspect(paths::original_dir(path))?,
             _ => {}
         }
     }
@@ -324,12 +324,12 @@ fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<
     }
     for (path, want) in configs.iter().flat_map(|c| &c.paths) {
         match want {
-            Want::Link { target, hard: true, .. }
+            DesiredPath::Link { target, hard: true, .. }
                 if split(target).is_ok() && root.same_file(path, target) =>
             {
                 facts.same_files.insert(path.clone());
             }
-            Want::Dir { .. } => {
+            DesiredPath::Dir { .. } => {
                 let kept = paths::original_dir(path);
                 if let Some(bytes) = root.read_if_there(&kept)? {
                     let attributes = api::shape::read_bytes(&bytes).map_err(|e| Error::Config {
@@ -374,15 +374,15 @@ fn path_facts(
 }
 
 /// A path in a folder that the config did not put there.
-fn foreign_path_in(root: &Root, config: &Wanted, folder: &str) -> Result<Option<String>, FsError> {
+fn foreign_path_in(root: &Root, config: &DesiredHost, folder: &str) -> Result<Option<String>, FsError> {
     if !matches!(root.found(folder)?, Found::Dir { .. }) {
         return Ok(None);
     }
     for name in root.list(folder)? {
         let path = format!("{folder}/{name}");
         let other = match config.at(&path) {
-            None | Some(Want::Nothing) => Some(path),
-            Some(Want::Dir { .. }) => foreign_path_in(root, config, &path)?,
+            None | Some(DesiredPath::Nothing) => Some(path),
+            Some(DesiredPath::Dir { .. }) => foreign_path_in(root, config, &path)?,
             Some(_) => None,
         };
         if other.is_some() {

@@ -22,18 +22,18 @@ mod record;
 mod system;
 mod transaction;
 
-pub use desired::{Content, Irreconcilable, OsField, OsWanted, Scope};
+pub use desired::{Content, DesiredOs, Irreconcilable, OsField, Scope};
 pub use desired::{DisruptionPolicy, FilePolicy, KeyPolicy, PolicyAction, Service, UnitPolicy};
 pub use disk::found::{Attributes, Found, FsError};
 pub use disk::obstacle::Obstacle;
 pub use disk::root::{Options, Root};
 pub use drift::baseline::{Baseline, Drifted, applied, parsed};
 pub use drift::difference::Drift;
-pub use drift::watch::{Stop, Touched, Watch};
+pub use drift::watch::{DiskEvent, Stop, Watch};
 pub use error::Error;
 pub use host::Host;
 pub use plan::cut_off::{CutOff, cut_offs};
-pub use plan::disruption::{Decided, Disruption, Rule, ServiceDisruption};
+pub use plan::disruption::{Disruption, Rule, RuleDecision, ServiceDisruption};
 pub use plan::effects::{Effect, Planned, UnitVerb};
 pub use plan::facts::{EffectFacts, Facts, PathFacts};
 pub use plan::least_disruption::{LeastDisruption, least_disruption};
@@ -45,8 +45,8 @@ pub use plan::step::{Replaces, Step, UnitAction};
 pub use plan::trust::TrustTool;
 pub use plan::{Change, HostPlan};
 pub use record::{
-    Aftermath, Boot, Check, CurrentConfig, LiveRefusal, LoginUnit, Names, OsFailure, PendingReboot,
-    RebootStatus, Trial, TrialFailure, UnitRun,
+    Boot, Check, CurrentConfig, LiveRefusal, LoginUnit, Names, OsFailure, PendingReboot, RebootStatus, Trial,
+    TrialFailure, UndoneTrialCheck, UnitRun,
 };
 pub use system::dbus::DbusSystemd;
 pub use system::fake_os::FakeOs;
@@ -63,6 +63,6 @@ pub use system::pull::{KubernetesVersion, Pull, Pulled};
 pub use system::systemd::{Rationale, ServiceAction, Systemd, SystemdError, UnitFileState, UnitState};
 pub use system::users::{User, Users};
 pub use transaction::apply::Applied;
-pub use transaction::lock::OnlyAgent;
+pub use transaction::lock::AgentLock;
 pub use transaction::recover::Recovery;
 pub use transaction::trial::{OpenTrial, TRIAL_UNIT};

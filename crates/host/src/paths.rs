@@ -50,7 +50,7 @@ pub const SHADOW_BACKUP: &str = "/etc/shadow-";
 pub const PASSWD_LOCK: &str = "/etc/.pwd.lock";
 /// The record that the machine should have booted into the operating system of a config and came up in another one.
 pub const OS_FAILURE: &str = "/var/lib/machine-config-daemon/os-failure.json";
-/// What MachineConfigs have brought to a host without an image as packages.
+/// The packages that MachineConfigs have installed on a host without an image.
 pub const PACKAGES: &str = "/var/lib/machine-config-daemon/packages.json";
 /// The OS images that MachineConfigs have brought to a host of OSTree, or replaced on it.
 pub const OS_IMAGES: &str = "/var/lib/machine-config-daemon/os-images.json";

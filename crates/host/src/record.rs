@@ -199,7 +199,7 @@ pub struct TrialFailure {
     pub why: String,
     /// What is still looked at after the undo. `None`: nothing is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub aftermath: Option<Aftermath>,
+    pub aftermath: Option<UndoneTrialCheck>,
     /// The boot that has to end before the files are undone, because it runs another deployment than they fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) left: Option<Boot>,
@@ -220,7 +220,7 @@ impl TrialFailure {
 /// blame, or may have left effects behind that only a reboot ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Aftermath {
+pub struct UndoneTrialCheck {
     /// The units that ran before the change.
     #[serde(default)]
     pub units: Vec<UnitRun>,

@@ -1,78 +1,10 @@
-//! Reading every version, writing older ones, and the rules of the spec, as tables.
+//! Reading every version of spec 3, writing older ones, and the rules of the spec, as tables.
+//!
+//! Not here: spec 2 (see `spec_2`).
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
 use ignition::{Version, parse, parse_value, translate, validate};
 use serde_json::{Value, json};
-
-#[test]
-fn spec_2_reads_into_the_model() {
-    let v2 = json!({"ignition": {"version": "2.2.0"}, "storage": {
-        "files": [
-            {"filesystem": "root", "path": "/etc/a", "mode": 420, "contents": {"source": "data:,a"}},
-            {"filesystem": "root", "path": "/etc/b", "mode": 384, "contents": {"source": "data:,b", "compression": "gzip"},
-             "user": {"name": "root"}, "group": {"id": 0}},
-            {"filesystem": "root", "path": "/etc/app", "mode": 420, "append": true, "contents": {"source": "data:,x"}},
-            {"filesystem": "root", "path": "/etc/a", "mode": 384, "contents": {"source": ""}}],
-        "directories": [{"filesystem": "root", "path": "/d", "mode": 493}],
-        "links": [{"filesystem": "root", "path": "/l", "target": "/etc/a"}]},
-        "systemd": {"units": [
-            {"name": "a.service", "enabled": true, "contents": "[Unit]\nDescription=a\n",
-             "dropins": [{"name": "x.conf", "contents": "[Service]\nNice=1\n"}]},
-            {"name": "b.service", "enable": true},
-            {"name": "c.service", "mask": true},
-            {"name": "d.service", "enabled": false}]},
-        "passwd": {"users": [{"name": "core", "passwordHash": "", "sshAuthorizedKeys": ["k1", "k2"]}]}});
-    let parsed = parse_value(&v2).unwrap();
-    let want: Value = serde_json::from_str(
-        r#"{"ignition":{"version":"3.5.0"},"passwd":{"users":[{"name":"core","passwordHash":"","sshAuthorizedKeys":["k1","k2"]}]},"storage":{"directories":[{"path":"/d","mode":493}],"files":[{"overwrite":true,"path":"/etc/a","contents":{"source":""},"mode":384},{"overwrite":false,"path":"/etc/app","append":[{"source":"data:,x"}],"mode":420},{"group":{"id":0},"overwrite":true,"path":"/etc/b","user":{"name":"root"},"contents":{"compression":"gzip","source":"data:,b"},"mode":384}],"links":[{"path":"/l","target":"/etc/a"}]},"systemd":{"units":[{"enabled":false,"name":"d.service"},{"mask":true,"name":"c.service"},{"enabled":true,"name":"b.service"},{"contents":"[Unit]\nDescription=a\n","dropins":[{"contents":"[Service]\nNice=1\n","name":"x.conf"}],"enabled":true,"name":"a.service"}]}}"#,
-    )
-    .unwrap();
-    assert_eq!(parsed.config.to_value().unwrap(), want);
-    assert_eq!((parsed.version, parsed.warnings.len()), (Version::V2_2, 0));
-}
-
-#[test]
-fn duplicates_of_spec_2_fold_into_the_last() {
-    let drop = |name: &str, text: &str| json!({"name": name, "contents": text});
-    let v2 = json!({"ignition": {"version": "2.2.0"}, "systemd": {"units": [
-        {"name": "u.service", "dropins": [drop("one.conf", "old")]},
-        {"name": "u.service", "dropins": [drop("one.conf", "new")]},
-        {"name": "u.service", "dropins": [drop("two.conf", "new")]}]},
-        "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["a", "b"]}, {"name": "core", "sshAuthorizedKeys": ["b", "c"]}]}});
-    let config = parse_value(&v2).unwrap().config;
-    let dropins: Vec<_> =
-        config.systemd.units[0].dropins.iter().map(|d| (d.name.as_str(), d.contents.as_deref())).collect();
-    assert_eq!(dropins, [("two.conf", Some("new")), ("one.conf", Some("new"))]);
-    assert_eq!(config.passwd.users[0].ssh_authorized_keys, ["b", "c", "a"]);
-    assert_eq!(config.passwd.users.len(), 1);
-}
-
-#[test]
-fn what_spec_3_cannot_express_of_spec_2_is_refused_with_its_path() {
-    let rows = [
-        (json!({"storage": {"files": [{"path": "/a"}]}}), "storage.files[0].filesystem"),
-        (json!({"networkd": {"units": [{"name": "a.network"}]}}), "networkd.units"),
-        (
-            json!({"storage": {"files": [{"filesystem": "data", "path": "/a"}]}}),
-            "storage.files[0].filesystem",
-        ),
-        (
-            json!({"storage": {"filesystems": [{"name": "x", "mount": {"device": "/dev/a"}}]}}),
-            "storage.filesystems[0]",
-        ),
-        (json!({"passwd": {"users": [{"name": "core"}, {"name": "bob"}]}}), "passwd.users[1].name"),
-        (json!({"passwd": {"users": [{"name": "core", "create": {"uid": 1}}]}}), "passwd.users[0].create"),
-        (
-            json!({"storage": {"disks": [{"device": "/dev/a", "partitions": [{"number": 1, "size": 100}]}]}}),
-            "storage.disks[0].partitions[0].size",
-        ),
-    ];
-    for (mut v2, path) in rows {
-        v2["ignition"]["version"] = json!("2.2.0");
-        let e = parse_value(&v2).unwrap_err().to_string();
-        assert!(e.starts_with(&format!("{path}: ")), "{e}");
-    }
-}
 
 #[test]
 fn versions_are_detected() {
@@ -184,35 +116,6 @@ fn fields_that_an_older_version_lacks_are_named() {
             (got, want) => panic!("{v} to {version}: want {want:?}, got {got:?}"),
         }
     }
-}
-
-#[test]
-fn spec_2_is_written_with_its_own_defaults() {
-    let v3 = json!({"ignition": {"version": "3.5.0"}, "storage": {
-        "filesystems": [{"device": "/dev/a", "format": "xfs", "path": "/var"}, {"device": "/dev/b", "format": "swap"}],
-        "files": [{"path": "/var/lib/x", "contents": {"source": "data:,x"}, "append": [{"source": "data:,y"}]},
-                  {"path": "/various", "overwrite": true, "contents": {"source": "data:,v"}},
-                  {"path": "/etc/only", "append": [{"source": "data:,z"}]}],
-        "directories": [{"path": "/d"}, {"path": "/e", "overwrite": true}],
-        "links": [{"path": "/l", "target": "/d"}, {"path": "/m", "target": "/d", "overwrite": false}]},
-        "systemd": {"units": [{"name": "a.service", "enabled": true, "mask": false}]}});
-    let v2 = translate(&parse_value(&v3).unwrap().config, Version::V2_2).unwrap();
-    assert_eq!(
-        v2,
-        json!({"ignition": {"version": "2.2.0"}, "storage": {
-            "filesystems": [{"name": "/var", "mount": {"device": "/dev/a", "format": "xfs"}},
-                            {"name": "1", "mount": {"device": "/dev/b", "format": "swap"}}],
-            "files": [
-                {"filesystem": "/var", "path": "/lib/x", "mode": 420, "overwrite": false, "contents": {"source": "data:,x"}},
-                {"filesystem": "/var", "path": "/lib/x", "append": true, "contents": {"source": "data:,y"}},
-                {"filesystem": "root", "path": "/various", "mode": 420, "overwrite": true, "contents": {"source": "data:,v"}},
-                {"filesystem": "root", "path": "/etc/only", "append": true, "contents": {"source": "data:,z"}}],
-            "directories": [{"filesystem": "root", "path": "/d", "mode": 493},
-                            {"filesystem": "root", "path": "/e", "mode": 493, "overwrite": true}],
-            "links": [{"filesystem": "root", "path": "/l", "target": "/d"},
-                      {"filesystem": "root", "path": "/m", "target": "/d", "overwrite": false}]},
-            "systemd": {"units": [{"name": "a.service", "enabled": true}]}})
-    );
 }
 
 #[test]
@@ -415,21 +318,5 @@ fn an_older_version_is_written_without_fields_that_it_would_ignore() {
     for version in [Version::V2_2, Version::V3_0, Version::V3_1] {
         let written = translate(&config, version).unwrap();
         assert_eq!(parse_value(&written).unwrap().warnings, [], "{written}");
-    }
-}
-
-#[test]
-fn what_spec_2_would_lose_is_refused_with_its_path() {
-    let rows = [
-        (json!({"storage": {"files": [{"path": "/a", "mode": 420}]}}), "storage.files[0].contents"),
-        (
-            json!({"storage": {"disks": [{"device": "/dev/a", "partitions": [{"number": 1, "shouldExist": false}]}]}}),
-            "storage.disks[0].partitions[0].shouldExist",
-        ),
-    ];
-    for (mut v, path) in rows {
-        v["ignition"]["version"] = json!("3.5.0");
-        let e = translate(&parse_value(&v).unwrap().config, Version::V2_2).unwrap_err();
-        assert_eq!(e.places.iter().map(|p| p.path.as_str()).collect::<Vec<_>>(), [path]);
     }
 }

@@ -43,6 +43,6 @@ pub use status::follow::{ClusterWatch, snapshot};
 pub use status::node_progress::{Milestone, Progress};
 pub use status::policy::{PolicyRow, WaveRow, WaveState};
 pub use status::rows::{NodeRow, Phase, PoolRow};
-pub use status::served::Unread;
+pub use status::served::UnreadKind;
 pub use status::watch_errors::FollowError;
 pub use status::{Filter, KnownNode, Snapshot, View};

@@ -42,7 +42,7 @@ pub enum Error {
         /// The end of what it printed.
         tail: String,
         /// The command with whole scripts, and all that it printed. It is written to a log.
-        whole: Whole,
+        whole: FullLog,
     },
     /// A step that makes something for the cache.
     #[error("{step} failed; the failed command and all that it printed are in {log}")]
@@ -164,9 +164,9 @@ pub enum Error {
 /// The text for a log, carried by an error until a step writes it. `Debug` shows only its length, because a failing test prints
 /// its error by `Debug`.
 #[derive(Default, Clone, PartialEq, Eq)]
-pub struct Whole(pub(crate) String);
+pub struct FullLog(pub(crate) String);
 
-impl std::fmt::Debug for Whole {
+impl std::fmt::Debug for FullLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "({} bytes)", self.0.len())
     }

@@ -33,7 +33,7 @@ pub use delivery::{
     BUILDER_IMAGE, BuiltImage, CERTIFICATES_IN_IMAGE, DebianPackage, ImageRecipe, PRODUCT_IMAGE,
     PROGRAM_IN_IMAGE, TEMPLATES_IN_IMAGE, architecture, builder_archive, builder_image, product_image,
 };
-pub use error::{Error, Result, Whole};
+pub use error::{Error, FullLog, Result};
 pub use kubeadm::Kubeadm;
 pub use kubeadm::spec::{KubeadmBuilder, KubeadmSpec};
 pub use lab::Lab;

@@ -70,7 +70,7 @@ impl Access {
     }
 
     /// Refuses every client: for a component that has no cluster to ask.
-    pub fn nobody() -> Self {
+    pub fn refuse_everyone() -> Self {
         Self::new(watch::Sender::new(None).subscribe())
     }
 
@@ -258,6 +258,6 @@ mod tests {
             assert_eq!(access.decide(Some("Bearer of-prometheus")).await, Decision::Unknown);
         }
         assert_eq!(asked.load(Ordering::SeqCst), 2);
-        assert_eq!(Access::nobody().decide(Some("Bearer of-prometheus")).await, Decision::Unknown);
+        assert_eq!(Access::refuse_everyone().decide(Some("Bearer of-prometheus")).await, Decision::Unknown);
     }
 }

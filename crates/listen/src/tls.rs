@@ -201,7 +201,8 @@ impl Certificate {
             }
             seen = now;
             if now.0.is_none() || now.1.is_none() {
-                tracing::warn!(path = %cert.display(), "the certificate or its key is gone; the one that was read stays in force");
+                tracing::warn!(path = %cert.display(), "the certificate or its key is gone; the last one that was read stays \
+                    in use");
                 continue;
             }
             match self.reload(cert, key) {
@@ -260,7 +261,7 @@ impl Tls {
         if stamp(cert).is_some() && stamp(key).is_some() {
             return Self::load(cert, key, profile, false, Arc::new(NotCounted));
         }
-        tracing::info!(path = %cert.display(), "there is no certificate yet: a self-signed one is used until there is");
+        tracing::info!(path = %cert.display(), "there is no certificate yet; a self-signed one is used until there is one");
         let files = Some((cert.to_owned(), key.to_owned()));
         Self::with(Certificate { files, ..Certificate::self_signed()? }, profile, false)
     }

@@ -111,8 +111,8 @@ pub(crate) fn decide(
     let node = asked.node.clone();
     if is_there(&node) {
         return Some(Err(format!(
-            "Node {node} exists already, and a machine that joins must not have a Node yet; delete \
-            the Node if the machine was installed anew"
+            "Node {node} exists already, and a machine that joins must not have a Node yet; delete the Node if the machine \
+             was reinstalled"
         )));
     }
     let recent = |r: &&Record| {
@@ -208,7 +208,7 @@ async fn one(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::boot_token::{ENTROPY, Token, Use};
+    use api::boot_token::{ENTROPY, Token, TokenUse};
     use api::k8s::ByteString;
     use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
@@ -247,7 +247,7 @@ mod tests {
             csr
         };
         let token = |n: u8| {
-            let used = Some(Use { at: now, by: std::net::IpAddr::from([10, 0, 0, n]) });
+            let used = Some(TokenUse { at: now, by: std::net::IpAddr::from([10, 0, 0, n]) });
             let record = Record::new(&Token::new(&[n; ENTROPY]), "worker");
             Record { node: Some(format!("n{n}")), single_use: true, used, ..record }.to_secret()
         };
@@ -287,7 +287,7 @@ mod tests {
         let now = Timestamp::from_second(1_000_000).unwrap();
         let token = |node: Option<&str>, used: Option<i64>, single_use: bool| {
             let by = std::net::IpAddr::from([10, 0, 0, 1]);
-            let used = used.map(|ago| Use { at: Timestamp::from_second(1_000_000 - ago).unwrap(), by });
+            let used = used.map(|ago| TokenUse { at: Timestamp::from_second(1_000_000 - ago).unwrap(), by });
             Record {
                 node: node.map(str::to_owned),
                 used,

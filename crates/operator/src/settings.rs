@@ -75,13 +75,13 @@ pub(crate) fn check(given: &Settings) -> Result<(), SettingsError> {
 }
 
 /// The URL, unless machines cannot use it.
-pub(crate) fn usable(url: Option<&str>) -> Option<&str> {
+pub(crate) fn reachable_url(url: Option<&str>) -> Option<&str> {
     url.filter(|u| url_host(u).is_some_and(|h| !is_loopback(&h)))
 }
 
 /// The URL by which machines reach the API server, from this object. `None`: they cannot use it.
 pub(crate) fn api_server_url(spec: &ControllerConfigSpec) -> Option<&str> {
-    usable(spec.infra_status(&[API_SERVER_URL]))
+    reachable_url(spec.infra_status(&[API_SERVER_URL]))
 }
 
 /// Chooses the value of one field, and records it if it was detected. `None`: the field stays.
@@ -123,7 +123,8 @@ pub(crate) fn patch(config: &ControllerConfig, is_new: bool, given: &Settings, d
 
     // An address that machines cannot use was not written on purpose: earlier versions took it from the kubeconfig.
     let has = api_server_url(spec).unwrap_or_default();
-    let (url, url_detected) = (given.api_server_url.as_deref(), usable(detected.api_server_url.as_deref()));
+    let (url, url_detected) =
+        (given.api_server_url.as_deref(), reachable_url(detected.api_server_url.as_deref()));
     let chosen = choose(&mut record, API_SERVER_URL, has, url, url_detected);
     // Setting one sets both.
     if let Some(url) = chosen.as_deref().or(url) {

@@ -123,14 +123,14 @@ pub fn read(object: &MachineConfigOperator) -> Result<CheckedSettings, Vec<Strin
     let connections_from = nets("spec.dashboard.connectionsFrom", &spec.dashboard.connections_from);
     for net in balancers.iter().filter(|net| network::is_everybody(net)) {
         wrong.push(format!(
-            "spec.configServer.proxyProtocolFrom {net} covers every address, so every machine could pass itself off as \
-             any client; name the load balancer's own address"
+            "spec.configServer.proxyProtocolFrom {net} covers every address, so every machine could claim to be any client; \
+             name the load balancer's own address"
         ));
     }
     for net in proxies.iter().filter(|net| network::is_everybody(net)) {
         wrong.push(format!(
-            "spec.dashboard.trustedProxies {net} covers every address, so everybody could pass themselves off as anybody; \
-             name the proxy's own address"
+            "spec.dashboard.trustedProxies {net} covers every address, so every client could claim to be any user; name the \
+             proxy's own address"
         ));
     }
     for (i, host) in spec.dashboard.hosts.iter().enumerate() {

@@ -81,7 +81,7 @@ pub(crate) fn plan(wanted: &Value, there: Option<&Value>) -> Plan {
 
 /// A definition with objects that may be stored in another version than the one that is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stale {
+pub(super) struct StaleVersions {
     /// The definition's name.
     name: String,
     /// Which state of its spec this is.
@@ -111,7 +111,7 @@ pub(super) struct Settling(HashMap<String, (Option<i64>, Instant)>);
 
 impl Settling {
     /// How long objects must not be rewritten yet. `None`: every API server writes the version of today.
-    pub(super) fn left(&mut self, stale: &Stale, now: Instant) -> Option<Duration> {
+    pub(super) fn time_left(&mut self, stale: &StaleVersions, now: Instant) -> Option<Duration> {
         let known = self.0.get(&stale.name).filter(|(generation, _)| *generation == stale.generation);
         let since = known.map_or(now, |(_, since)| *since);
         self.0.insert(stale.name.clone(), (stale.generation, since));
@@ -119,7 +119,7 @@ impl Settling {
     }
 }
 
-impl Stale {
+impl StaleVersions {
     /// The definition's name.
     pub(super) fn name(&self) -> &str {
         &self.name
@@ -144,7 +144,7 @@ impl Stale {
 }
 
 /// What is stored in another version than the one that is written. `None`: nothing is.
-pub(super) fn stale(there: &Value) -> Option<Stale> {
+pub(super) fn stale(there: &Value) -> Option<StaleVersions> {
     let text = |path: &str| there.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
     let storage = versions(there).find(|v| v["storage"] == true)?["name"].as_str()?.to_owned();
     let others: Vec<String> = texts(&there["status"]["storedVersions"])
@@ -156,7 +156,7 @@ pub(super) fn stale(there: &Value) -> Option<Stale> {
         return None;
     }
     let group = text("/spec/group");
-    Some(Stale {
+    Some(StaleVersions {
         name: text("/metadata/name"),
         generation: there["metadata"]["generation"].as_i64(),
         resource_version: text("/metadata/resourceVersion"),
@@ -201,7 +201,7 @@ pub(crate) async fn definition(client: &Client, name: &str) -> Result<Option<Val
 ///
 /// # Errors
 /// The first object that cannot be rewritten. Those before it are; the status stays, so that the next run begins again.
-pub(super) async fn migrate(client: &Client, stale: &Stale) -> Result<usize, CallError> {
+pub(super) async fn migrate(client: &Client, stale: &StaleVersions) -> Result<usize, CallError> {
     let all: Api<DynamicObject> = Api::all_with(client.clone(), &stale.resource);
     let mut params = ListParams::default().limit(PAGE);
     let (mut count, mut lists) = (0, 1);
@@ -239,11 +239,11 @@ pub(super) async fn migrate(client: &Client, stale: &Stale) -> Result<usize, Cal
     Ok(count)
 }
 
-/// Has the API server write an object as it is. It encodes it in the version of today, and writes when that differs from what
+/// Has the API server write an object as it is. It encodes it in the present version, and writes when that differs from what
 /// is stored.
 async fn rewrite(
     client: &Client,
-    stale: &Stale,
+    stale: &StaleVersions,
     object: PartialObjectMeta<DynamicObject>,
 ) -> Result<(), CallError> {
     let name = object.name_any();
@@ -348,14 +348,18 @@ mod tests {
         let begin = Instant::now();
         let second = Duration::from_secs(1);
         assert_eq!(
-            settling.left(&at(2), begin),
+            settling.time_left(&at(2), begin),
             Some(SETTLE),
             "an operator that has just begun knows nothing"
         );
-        assert_eq!(settling.left(&at(2), begin + 60 * second), Some(SETTLE - 60 * second));
-        assert_eq!(settling.left(&at(3), begin + 64 * second), Some(SETTLE), "somebody has changed it since");
-        assert_eq!(settling.left(&at(3), begin + 64 * second + SETTLE), None);
-        assert_eq!(settling.left(&at(3), begin + 640 * second), None);
+        assert_eq!(settling.time_left(&at(2), begin + 60 * second), Some(SETTLE - 60 * second));
+        assert_eq!(
+            settling.time_left(&at(3), begin + 64 * second),
+            Some(SETTLE),
+            "somebody has changed it since"
+        );
+        assert_eq!(settling.time_left(&at(3), begin + 64 * second + SETTLE), None);
+        assert_eq!(settling.time_left(&at(3), begin + 640 * second), None);
     }
 
     #[test]

@@ -183,7 +183,9 @@ fn token(
 ) -> (Option<String>, Option<Record>) {
     let Some(records) = facts.tokens else { return (None, None) };
     let good = |token: &Token| {
-        records.iter().any(|r| r.is(token) && r.pool == pool && !r.single_use && !r.is_spent(facts.now))
+        records
+            .iter()
+            .any(|r| r.has_token(token) && r.pool == pool && !r.single_use && !r.is_spent(facts.now))
     };
     if let Some(token) = there.and_then(token_of).filter(good) {
         return (Some(token.reveal()), None);
@@ -253,7 +255,7 @@ fn set_token(config: &mut Value, facts: &Facts<'_>, tokens: &BTreeMap<&str, Stri
         let Some(there) = sent.strip_prefix("Bearer ").and_then(Token::parse) else {
             return Err("it sends an Authorization header of its own; remove that".to_owned());
         };
-        let good = |r: &Record| r.is(&there) && r.pool == pool && !r.is_spent(facts.now);
+        let good = |r: &Record| r.has_token(&there) && r.pool == pool && !r.is_spent(facts.now);
         if facts.tokens.is_some_and(|records| records.iter().any(good)) {
             return Ok(false);
         }

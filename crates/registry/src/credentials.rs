@@ -36,7 +36,7 @@ impl fmt::Debug for Login {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialsError {
     /// Not JSON of this form.
-    #[error("is not of the form of auth.json (line {line}, column {column})")]
+    #[error("does not have the format of auth.json (line {line}, column {column})")]
     Form {
         /// Where it ends to be.
         line: usize,

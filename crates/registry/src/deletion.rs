@@ -5,7 +5,7 @@
 //! What it is not: the choice of what goes (see `build`). Registries free the space of layers when they collect their garbage.
 
 use crate::documents::ACCEPTED;
-use crate::error::{RegistryError, Why};
+use crate::error::{RegistryError, RequestFailure};
 use crate::inspect::{Registry, failed};
 use crate::reference::{Digest, Reference};
 use crate::routes::Endpoint;
@@ -29,7 +29,7 @@ impl Registry {
     /// right to push (401, 403).
     pub async fn delete(&self, image: &Reference) -> Result<bool, RegistryError> {
         let Some(digest) = image.digest() else {
-            let why = Why::Unreadable("an image is deleted by its digest only".to_owned());
+            let why = RequestFailure::Unreadable("an image is deleted by its digest only".to_owned());
             return Err(failed(image, image.server(), why));
         };
         let path = format!("manifests/{digest}");
@@ -38,7 +38,7 @@ impl Registry {
             loop {
                 match self.ask(Method::DELETE, &tries.place()?, &path, "*/*").await {
                     Ok(_) => return Ok(true),
-                    Err(Why::NotFound) => return Ok(false),
+                    Err(RequestFailure::NotFound) => return Ok(false),
                     Err(why) => tries.after(why).await,
                 }
             }
@@ -46,7 +46,7 @@ impl Registry {
         let after = self.settings.limits.whole;
         tokio::time::timeout(after, deletion)
             .await
-            .unwrap_or_else(|_| Err(failed(image, image.server(), Why::Silent { after })))
+            .unwrap_or_else(|_| Err(failed(image, image.server(), RequestFailure::Silent { after })))
     }
 
     /// The digest of a tag in the registry that it was pushed to. `None`: there is no such tag.
@@ -79,7 +79,7 @@ impl Registry {
             };
             match read(&tries.place()?).await {
                 Ok(bytes) => return Ok(Some(bytes)),
-                Err(Why::NotFound) => return Ok(None),
+                Err(RequestFailure::NotFound) => return Ok(None),
                 Err(why) => tries.after(why).await,
             }
         }
@@ -103,7 +103,7 @@ impl Registry {
                 match page(&tries.place()?).await {
                     Ok(page) => break page,
                     // In the middle of a list it is no answer.
-                    Err(Why::NotFound) if number == 0 => break (vec![], None),
+                    Err(RequestFailure::NotFound) if number == 0 => break (vec![], None),
                     Err(why) => tries.after(why).await,
                 }
             };
@@ -116,7 +116,7 @@ impl Registry {
             }
         }
         let why = format!("its list of tags has more than {} entries", all.len());
-        Err(failed(image, image.server(), Why::Unreadable(why)))
+        Err(failed(image, image.server(), RequestFailure::Unreadable(why)))
     }
 }
 
@@ -135,20 +135,20 @@ fn listed(manifest: &[u8]) -> Vec<Digest> {
     index.into_iter().flat_map(|index| index.manifests).filter_map(|m| Digest::parse(&m.digest)).collect()
 }
 
-fn tags(answer: &[u8]) -> Result<Vec<String>, Why> {
+fn tags(answer: &[u8]) -> Result<Vec<String>, RequestFailure> {
     #[derive(Deserialize)]
     struct List {
         tags: Option<Vec<String>>,
     }
     let list: List = serde_json::from_slice(answer)
-        .map_err(|e| Why::Unreadable(format!("the list of tags: {}", client::chain(&e))))?;
+        .map_err(|e| RequestFailure::Unreadable(format!("the list of tags: {}", client::chain(&e))))?;
     // A tag becomes a part of an address.
     Ok(list.tags.into_iter().flatten().filter(|tag| crate::reference::is_tag(tag)).collect())
 }
 
 /// What follows a page, as `tags/list?…`: `</v2/NAME/tags/list?last=x&n=100>; rel="next"`. Only the question is taken over: the next
 /// page is in the same repository. A link that cannot be read is an error, because the list may go on there.
-fn next_page(link: &str) -> Result<Option<String>, Why> {
+fn next_page(link: &str) -> Result<Option<String>, RequestFailure> {
     let read = || {
         let (address, rest) = link.trim().strip_prefix('<')?.split_once('>')?;
         let plain = |b: u8| b.is_ascii_graphic() && b != b'#';
@@ -159,7 +159,7 @@ fn next_page(link: &str) -> Result<Option<String>, Why> {
             false => Some(None),
         }
     };
-    read().ok_or_else(|| Why::Unreadable("the link to the rest of the list of tags".to_owned()))
+    read().ok_or_else(|| RequestFailure::Unreadable("the link to the rest of the list of tags".to_owned()))
 }
 
 #[cfg(test)]

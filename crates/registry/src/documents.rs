@@ -12,7 +12,7 @@ pub(crate) const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, appl
 
 /// A part of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct Descriptor {
     pub(crate) digest: Digest,
     pub(crate) size: u64,
     pub(crate) media_type: String,
@@ -20,7 +20,7 @@ pub(crate) struct Part {
 
 /// An image in an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub(crate) struct ListedImage {
     pub(crate) digest: Digest,
     pub(crate) architecture: String,
 }
@@ -29,9 +29,9 @@ pub(crate) struct Listed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Document {
     /// Images for several architectures: those for Linux.
-    Index(Vec<Listed>),
+    Index(Vec<ListedImage>),
     /// One image: its config, and its layers, the lowest first.
-    Manifest { config: Part, layers: Vec<Part> },
+    Manifest { config: Descriptor, layers: Vec<Descriptor> },
 }
 
 #[derive(Deserialize)]
@@ -72,8 +72,8 @@ fn digest(text: &str) -> Result<Digest, String> {
 }
 
 impl RawPart {
-    fn part(self) -> Result<Part, String> {
-        Ok(Part { digest: digest(&self.digest)?, size: self.size, media_type: self.media_type })
+    fn part(self) -> Result<Descriptor, String> {
+        Ok(Descriptor { digest: digest(&self.digest)?, size: self.size, media_type: self.media_type })
     }
 }
 
@@ -90,13 +90,15 @@ impl Document {
         match raw {
             Raw { config: None, layers: None, manifests: Some(listed), .. } => {
                 let linux = listed.into_iter().filter(|l| l.platform.os == "linux");
-                let all: Result<Vec<Listed>, String> = linux
-                    .map(|l| Ok(Listed { digest: digest(&l.digest)?, architecture: l.platform.architecture }))
+                let all: Result<Vec<ListedImage>, String> = linux
+                    .map(|l| {
+                        Ok(ListedImage { digest: digest(&l.digest)?, architecture: l.platform.architecture })
+                    })
                     .collect();
                 Ok(Self::Index(all?))
             }
             Raw { config: Some(config), layers: Some(layers), manifests: None, .. } => {
-                let layers: Result<Vec<Part>, String> = layers.into_iter().map(RawPart::part).collect();
+                let layers: Result<Vec<Descriptor>, String> = layers.into_iter().map(RawPart::part).collect();
                 Ok(Self::Manifest { config: config.part()?, layers: layers? })
             }
             _ => Err("it is neither an index nor a manifest of an image".to_owned()),
@@ -145,7 +147,7 @@ mod tests {
         let read = |value: Value| Document::read(value.to_string().as_bytes());
         let listed = |os: &str, architecture: &str| json!({"digest": sha('a'), "size": 1, "platform": {"os": os, "architecture": architecture}});
         let index = json!({"schemaVersion": 2, "manifests": [listed("linux", "arm64"), listed("unknown", "unknown"), listed("windows", "amd64")]});
-        let arm = Listed { digest: Digest::parse(&sha('a')).unwrap(), architecture: "arm64".to_owned() };
+        let arm = ListedImage { digest: Digest::parse(&sha('a')).unwrap(), architecture: "arm64".to_owned() };
         assert_eq!(read(index).unwrap(), Document::Index(vec![arm]));
         let part = json!({"digest": sha('b'), "size": 7, "mediaType": "m"});
         let manifest = json!({"schemaVersion": 2, "config": part, "layers": [part]});

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 /// What one place answered, or did not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Why {
+pub enum RequestFailure {
     /// 404.
     #[error("it does not have the image")]
     NotFound,
     /// 401 or 403.
-    #[error("{}", if *sent { "it refuses the credentials that there are for it" } else { "it asks for credentials, and there are none for it; add them to the pull secret" })]
+    #[error("{}", if *sent { "it refuses the given credentials" } else { "it asks for credentials, and there are none for \
+        it; add them to the pull secret" })]
     Denied {
         /// Whether credentials were sent.
         sent: bool,
@@ -44,7 +45,7 @@ pub enum Why {
     #[error("its answer was cut off: {0}")]
     Cut(String),
     /// What it sent is not what was asked for.
-    #[error("its answer is not what it should be: {0}")]
+    #[error("its answer is invalid: {0}")]
     Lies(String),
     /// More than is read.
     #[error("its answer is longer than {most} bytes")]
@@ -57,7 +58,7 @@ pub enum Why {
     Unreadable(String),
 }
 
-impl Why {
+impl RequestFailure {
     /// Whether the same request may succeed soon.
     #[must_use]
     pub fn should_retry(&self) -> bool {
@@ -81,7 +82,7 @@ pub enum RegistryError {
     #[error(transparent)]
     Reference(#[from] ReferenceError),
     /// The settings of registries block it.
-    #[error("image {image}: {scope} is blocked by the settings of registries")]
+    #[error("image {image}: {scope} is blocked by the registry settings")]
     Blocked {
         /// The image.
         image: String,
@@ -94,7 +95,7 @@ pub enum RegistryError {
         /// The image.
         image: String,
         /// Each place that was asked, in order, and why it is none.
-        tried: Vec<(String, Why)>,
+        tried: Vec<(String, RequestFailure)>,
     },
     /// Not for this architecture.
     #[error("image {image} is for {}, not for {wanted}", has.join(", "))]

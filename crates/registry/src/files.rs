@@ -5,8 +5,8 @@
 //!
 //! What it is not: a pull. Files of more than [`LONGEST`] bytes, links and folders are not read.
 
-use crate::documents::Part;
-use crate::error::{RegistryError, Why};
+use crate::documents::Descriptor;
+use crate::error::{RegistryError, RequestFailure};
 use crate::inspect::{Registry, failed};
 use crate::reference::{Digest, Reference};
 use crate::routes::Endpoint;
@@ -44,7 +44,7 @@ impl Registry {
         path: &str,
     ) -> Result<Vec<u8>, RegistryError> {
         let read = Box::pin(self.read(image, architecture, path));
-        let late = || Err(failed(image, image.server(), Why::Silent { after: WHOLE }));
+        let late = || Err(failed(image, image.server(), RequestFailure::Silent { after: WHOLE }));
         tokio::time::timeout(WHOLE, read).await.unwrap_or_else(|_| late())
     }
 
@@ -63,7 +63,7 @@ impl Registry {
                 failed(
                     image,
                     image.server(),
-                    Why::TooLarge {
+                    RequestFailure::TooLarge {
                         most: usize::try_from(self.settings.limits.layers).unwrap_or(usize::MAX),
                     },
                 )
@@ -85,10 +85,15 @@ impl Registry {
         Err(none())
     }
 
-    async fn in_layer(&self, place: &Endpoint, layer: &Part, path: &str) -> Result<InLayer, Why> {
+    async fn in_layer(
+        &self,
+        place: &Endpoint,
+        layer: &Descriptor,
+        path: &str,
+    ) -> Result<InLayer, RequestFailure> {
         let limits = &self.settings.limits;
         if layer.media_type.ends_with("zstd") {
-            return Err(Why::Unreadable("a layer is packed with zstd".to_owned()));
+            return Err(RequestFailure::Unreadable("a layer is packed with zstd".to_owned()));
         }
         let answer = self.get(place, &format!("blobs/{}", layer.digest), "*/*").await?;
         let (send, receive) = mpsc::channel(PIECES);
@@ -100,18 +105,24 @@ impl Registry {
         while let Some(bytes) = next(&mut body, limits).await? {
             size = size.saturating_add(bytes.len() as u64);
             if size > layer.size {
-                return Err(Why::Lies(format!("layer {} is longer than it should be", layer.digest)));
+                return Err(RequestFailure::Lies(format!(
+                    "layer {} is longer than it should be",
+                    layer.digest
+                )));
             }
             hash.update(&bytes);
             // Who unpacks may have found what it searched: the rest is only hashed.
             let _ = send.send(bytes).await;
         }
         drop(send);
-        if Digest::finished(hash) != layer.digest {
-            return Err(Why::Lies(format!("layer {} has other bytes than its digest says", layer.digest)));
+        if Digest::of_hash(hash) != layer.digest {
+            return Err(RequestFailure::Lies(format!(
+                "layer {} has other bytes than its digest says",
+                layer.digest
+            )));
         }
-        let found = unpack.await.map_err(|e| Why::Unreadable(e.to_string()))?;
-        found.map_err(|e| Why::Unreadable(format!("layer {}: {e}", layer.digest)))
+        let found = unpack.await.map_err(|e| RequestFailure::Unreadable(e.to_string()))?;
+        found.map_err(|e| RequestFailure::Unreadable(format!("layer {}: {e}", layer.digest)))
     }
 }
 

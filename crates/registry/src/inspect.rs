@@ -5,8 +5,8 @@
 //!
 //! What it is not: the places of an image and retries (see `tries`), or a request with its login (see `request`).
 
-use crate::documents::{ACCEPTED, Document, ImageConfig, Listed, Part};
-use crate::error::{RegistryError, Why};
+use crate::documents::{ACCEPTED, Descriptor, Document, ImageConfig, ListedImage};
+use crate::error::{RegistryError, RequestFailure};
 use crate::facts::{ImageFacts, LayerFacts};
 use crate::reference::{Digest, Reference};
 use crate::routes::Endpoint;
@@ -46,8 +46,8 @@ pub(crate) struct ResolvedImage {
 
 /// An image for one architecture.
 pub(crate) struct Image {
-    pub(crate) config: Part,
-    pub(crate) layers: Vec<Part>,
+    pub(crate) config: Descriptor,
+    pub(crate) layers: Vec<Descriptor>,
     /// Of the index; empty where there is none.
     architectures: Vec<String>,
 }
@@ -73,7 +73,7 @@ impl Registry {
         let look = Box::pin(self.inspect_image(image, architecture));
         tokio::time::timeout(after, look)
             .await
-            .unwrap_or_else(|_| Err(failed(image, image.server(), Why::Silent { after })))
+            .unwrap_or_else(|_| Err(failed(image, image.server(), RequestFailure::Silent { after })))
     }
 
     async fn inspect_image(
@@ -93,8 +93,9 @@ impl Registry {
         }
         let one = self.image(image, found, architecture).await?;
         let bytes = self.blob(image, &one.config).await?;
-        let unreadable =
-            |why| failed(image, image.server(), Why::Unreadable(format!("the image's config: {why}")));
+        let unreadable = |why| {
+            failed(image, image.server(), RequestFailure::Unreadable(format!("the image's config: {why}")))
+        };
         let config = ImageConfig::read(&bytes).map_err(unreadable)?;
         let architectures =
             if one.architectures.is_empty() { vec![config.architecture.clone()] } else { one.architectures };
@@ -143,7 +144,7 @@ impl Registry {
         };
         let has: Vec<String> = listed.iter().map(|l| l.architecture.clone()).collect();
         let find = |wanted: &str| listed.iter().find(|l| l.architecture == wanted);
-        let one: Option<&Listed> = match architecture {
+        let one: Option<&ListedImage> = match architecture {
             Some(wanted) => find(wanted),
             None => find(USUAL).or_else(|| listed.first()),
         };
@@ -159,7 +160,7 @@ impl Registry {
             Document::Index(_) => Err(failed(
                 image,
                 image.server(),
-                Why::Unreadable("an image index within an image index".to_owned()),
+                RequestFailure::Unreadable("an image index within an image index".to_owned()),
             )),
         }
     }
@@ -175,7 +176,7 @@ impl Registry {
         }
     }
 
-    async fn document_at(&self, place: &Endpoint) -> Result<ResolvedImage, Why> {
+    async fn document_at(&self, place: &Endpoint) -> Result<ResolvedImage, RequestFailure> {
         let path = format!("manifests/{}", place.image.wanted());
         let answer = self.get(place, &path, ACCEPTED).await?;
         let said = answer.headers().get(SENT_DIGEST).and_then(|v| v.to_str().ok()).and_then(Digest::parse);
@@ -184,14 +185,14 @@ impl Registry {
         // By a digest, that one counts, and not what the registry says of its answer.
         let wanted = place.image.digest().cloned().or(said);
         if let Some(wanted) = wanted.filter(|wanted| *wanted != digest) {
-            return Err(Why::Lies(format!("the manifest has the digest {digest}, not {wanted}")));
+            return Err(RequestFailure::Lies(format!("the manifest has the digest {digest}, not {wanted}")));
         }
-        let document = Document::read(&bytes).map_err(Why::Unreadable)?;
+        let document = Document::read(&bytes).map_err(RequestFailure::Unreadable)?;
         Ok(ResolvedImage { digest, document })
     }
 
     /// A small part of an image: its config.
-    async fn blob(&self, image: &Reference, part: &Part) -> Result<Vec<u8>, RegistryError> {
+    async fn blob(&self, image: &Reference, part: &Descriptor) -> Result<Vec<u8>, RegistryError> {
         let mut tries = self.tries(&image.at(part.digest.clone()))?;
         loop {
             match self.blob_at(&tries.place()?, part).await {
@@ -201,21 +202,24 @@ impl Registry {
         }
     }
 
-    async fn blob_at(&self, place: &Endpoint, part: &Part) -> Result<Vec<u8>, Why> {
+    async fn blob_at(&self, place: &Endpoint, part: &Descriptor) -> Result<Vec<u8>, RequestFailure> {
         let limits = &self.settings.limits;
         if part.size > limits.document as u64 {
-            return Err(Why::TooLarge { most: limits.document });
+            return Err(RequestFailure::TooLarge { most: limits.document });
         }
         let answer = self.get(place, &format!("blobs/{}", part.digest), ANYTHING).await?;
         let bytes = body(answer, limits).await?;
         if bytes.len() as u64 != part.size || Digest::of(&bytes) != part.digest {
-            return Err(Why::Lies(format!("blob {} has other bytes than its digest says", part.digest)));
+            return Err(RequestFailure::Lies(format!(
+                "blob {} has other bytes than its digest says",
+                part.digest
+            )));
         }
         Ok(bytes)
     }
 }
 
 /// An error at one place.
-pub(crate) fn failed(image: &Reference, place: &str, why: Why) -> RegistryError {
+pub(crate) fn failed(image: &Reference, place: &str, why: RequestFailure) -> RegistryError {
     RegistryError::Failed { image: image.to_string(), tried: vec![(place.to_owned(), why)] }
 }

@@ -34,7 +34,7 @@ mod tests;
 
 pub use cache::Cache;
 pub use credentials::{BrokenEntry, Credentials, CredentialsError, Login};
-pub use error::{RegistryError, Why};
+pub use error::{RegistryError, RequestFailure};
 pub use facts::{BOOTABLE, ImageFacts, LayerFacts, STREAM};
 pub use inspect::Registry;
 pub use reference::{Digest, Reference, ReferenceError};

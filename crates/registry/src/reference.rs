@@ -20,11 +20,11 @@ impl Digest {
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         use sha2::Digest as _;
-        Self::finished(sha2::Sha256::new_with_prefix(bytes))
+        Self::of_hash(sha2::Sha256::new_with_prefix(bytes))
     }
 
     /// The digest of what was hashed.
-    pub(crate) fn finished(hash: sha2::Sha256) -> Self {
+    pub(crate) fn of_hash(hash: sha2::Sha256) -> Self {
         use sha2::Digest as _;
         Self(format!("sha256:{}", api::text::hex(&hash.finalize())))
     }

@@ -4,10 +4,10 @@
 
 use crate::challenge::Challenge;
 use crate::credentials::Login;
-use crate::error::Why;
+use crate::error::RequestFailure;
 use crate::inspect::Registry;
 use crate::routes::Endpoint;
-use crate::transport::{Ask, body, encoded, refused};
+use crate::transport::{RegistryRequest, body, encoded, refused};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{HeaderValue, WWW_AUTHENTICATE};
@@ -23,7 +23,7 @@ impl Registry {
         place: &Endpoint,
         path: &str,
         accept: &str,
-    ) -> Result<Response<Body>, Why> {
+    ) -> Result<Response<Body>, RequestFailure> {
         self.ask(Method::GET, place, path, accept).await
     }
 
@@ -34,7 +34,7 @@ impl Registry {
         place: &Endpoint,
         path: &str,
         accept: &str,
-    ) -> Result<Response<Body>, Why> {
+    ) -> Result<Response<Body>, RequestFailure> {
         let (server, repository) = (place.image.server(), place.image.repository());
         let insecure = place.insecure || self.settings.insecure;
         let login_of = format!("{server}/{repository}");
@@ -55,7 +55,7 @@ impl Registry {
             }
             let headers = answer.headers().get_all(WWW_AUTHENTICATE);
             let challenge = Challenge::read(headers.iter().filter_map(|v| v.to_str().ok()));
-            let Some(challenge) = challenge else { return Err(Why::Denied { sent }) };
+            let Some(challenge) = challenge else { return Err(RequestFailure::Denied { sent }) };
             let value = self.login(&method, place, scheme, challenge, insecure).await?;
             self.logins
                 .lock()
@@ -63,7 +63,7 @@ impl Registry {
                 .insert(login_of.clone(), value.clone());
             authorization = Some(value);
         }
-        Err(Why::Denied { sent: true })
+        Err(RequestFailure::Denied { sent: true })
     }
 
     /// By TLS; a registry that need not be secure is asked without where it does not speak it.
@@ -75,13 +75,21 @@ impl Registry {
         accept: &str,
         authorization: Option<HeaderValue>,
         insecure: bool,
-    ) -> Result<(&'static str, Response<Body>), Why> {
+    ) -> Result<(&'static str, Response<Body>), RequestFailure> {
         let send = |scheme: &'static str| {
             let authorization = authorization.clone();
             async move {
                 let url = format!("{scheme}://{rest}");
-                let url: Uri = url.parse().map_err(|_| Why::Unreadable(format!("{url} is not a URL")))?;
-                let ask = Ask { method: method.clone(), url, accept, authorization, form: None, insecure };
+                let url: Uri =
+                    url.parse().map_err(|_| RequestFailure::Unreadable(format!("{url} is not a URL")))?;
+                let ask = RegistryRequest {
+                    method: method.clone(),
+                    url,
+                    accept,
+                    authorization,
+                    form: None,
+                    insecure,
+                };
                 Ok((scheme, self.transport.send(&self.settings, &ask).await?))
             }
         };
@@ -90,12 +98,12 @@ impl Registry {
             return send("http").await;
         }
         match send("https").await {
-            Err(first @ Why::Unreachable(_)) if insecure => match send("http").await {
+            Err(first @ RequestFailure::Unreachable(_)) if insecure => match send("http").await {
                 Ok(answer) => {
                     self.plain.lock().unwrap_or_else(PoisonError::into_inner).insert(server.to_owned());
                     Ok(answer)
                 }
-                Err(Why::Unreachable(_)) => Err(first),
+                Err(RequestFailure::Unreachable(_)) => Err(first),
                 other => other,
             },
             other => other,
@@ -110,7 +118,7 @@ impl Registry {
         scheme: &str,
         challenge: Challenge,
         insecure: bool,
-    ) -> Result<HeaderValue, Why> {
+    ) -> Result<HeaderValue, RequestFailure> {
         let login = self.settings.credentials.of(&place.image)?;
         match (challenge, login) {
             (Challenge::Basic, Some(Login { user, password, identity_token }))
@@ -118,7 +126,7 @@ impl Registry {
             {
                 basic(user, password)
             }
-            (Challenge::Basic, _) => Err(Why::Denied { sent: false }),
+            (Challenge::Basic, _) => Err(RequestFailure::Denied { sent: false }),
             (Challenge::Bearer { realm, service, scope }, login) => {
                 let scope = if scope.is_empty() {
                     let actions = if *method == Method::DELETE { "pull,push,delete" } else { "pull" };
@@ -127,10 +135,14 @@ impl Registry {
                     scope
                 };
                 let url: Uri = realm.parse().map_err(|_| {
-                    Why::Lies("the address of the token server that it names is not a URL".to_owned())
+                    RequestFailure::Lies(
+                        "the address of the token server that it names is not a URL".to_owned(),
+                    )
                 })?;
                 if url.scheme_str() != Some("https") && scheme == "https" {
-                    return Err(Why::Lies("it sends logins to a token server without TLS".to_owned()));
+                    return Err(RequestFailure::Lies(
+                        "it sends logins to a token server without TLS".to_owned(),
+                    ));
                 }
                 let own = url.host()
                     == Uri::try_from(format!("{scheme}://{}", place.image.server()))
@@ -157,11 +169,13 @@ impl Registry {
                     None => {
                         let with = if url.query().is_some() { '&' } else { '?' };
                         format!("{realm}{with}{query}").parse().map_err(|_| {
-                            Why::Lies("the address of the token server that it names is not a URL".to_owned())
+                            RequestFailure::Lies(
+                                "the address of the token server that it names is not a URL".to_owned(),
+                            )
                         })?
                     }
                 };
-                let ask = Ask {
+                let ask = RegistryRequest {
                     method: if form.is_some() { Method::POST } else { Method::GET },
                     url: asked,
                     accept: "application/json",
@@ -173,8 +187,8 @@ impl Registry {
                 if !answer.status().is_success() {
                     let why = refused(answer, &self.settings.limits, sent).await;
                     // 400 is how some token servers refuse a password.
-                    return Err(if matches!(why, Why::Status { code: 400, .. }) {
-                        Why::Denied { sent }
+                    return Err(if matches!(why, RequestFailure::Status { code: 400, .. }) {
+                        RequestFailure::Denied { sent }
                     } else {
                         why
                     });
@@ -185,9 +199,9 @@ impl Registry {
     }
 }
 
-fn secret(text: &str) -> Result<HeaderValue, Why> {
+fn secret(text: &str) -> Result<HeaderValue, RequestFailure> {
     let mut value = HeaderValue::from_str(text).map_err(|_| {
-        Why::Unreadable(
+        RequestFailure::Unreadable(
             "a token with characters that a header cannot \
             have"
                 .to_owned(),
@@ -197,11 +211,11 @@ fn secret(text: &str) -> Result<HeaderValue, Why> {
     Ok(value)
 }
 
-fn basic(name: &str, password: &str) -> Result<HeaderValue, Why> {
+fn basic(name: &str, password: &str) -> Result<HeaderValue, RequestFailure> {
     secret(&format!("Basic {}", STANDARD.encode(format!("{name}:{password}"))))
 }
 
-fn bearer(answer: &[u8]) -> Result<HeaderValue, Why> {
+fn bearer(answer: &[u8]) -> Result<HeaderValue, RequestFailure> {
     #[derive(Deserialize)]
     struct Answer {
         #[serde(default)]
@@ -211,10 +225,10 @@ fn bearer(answer: &[u8]) -> Result<HeaderValue, Why> {
     }
     // The parser's own message could quote the token.
     let answer: Answer = serde_json::from_slice(answer)
-        .map_err(|_| Why::Unreadable("the token server's answer".to_owned()))?;
+        .map_err(|_| RequestFailure::Unreadable("the token server's answer".to_owned()))?;
     let token = if answer.token.is_empty() { answer.access_token } else { answer.token };
     if token.is_empty() {
-        return Err(Why::Unreadable("the token server's answer has no token".to_owned()));
+        return Err(RequestFailure::Unreadable("the token server's answer has no token".to_owned()));
     }
     secret(&format!("Bearer {token}"))
 }

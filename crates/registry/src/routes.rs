@@ -10,7 +10,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RoutesError {
     /// Not TOML of this form.
-    #[error("is not of the form of registries.conf: {0}")]
+    #[error("does not have the format of registries.conf: {0}")]
     Form(String),
     /// A location that is none.
     #[error("names the location {0:?}, which is not of the form HOST/NAME")]

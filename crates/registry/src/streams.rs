@@ -3,7 +3,7 @@
 //!
 //! What it is not: the choice among streams (see `render`).
 
-use crate::error::{RegistryError, Why};
+use crate::error::{RegistryError, RequestFailure};
 use crate::facts::ImageFacts;
 use crate::inspect::{Registry, failed};
 use crate::reference::Reference;
@@ -129,7 +129,7 @@ impl Registry {
             match Box::pin(self.one_or_release(image)).await {
                 Ok(facts) => all.extend(facts),
                 Err(error) => {
-                    tracing::warn!(%image, %error, "an image of the release cannot be looked into");
+                    tracing::warn!(%image, %error, "an image of the release cannot be inspected");
                     first.get_or_insert(error);
                 }
             }
@@ -148,7 +148,8 @@ impl Registry {
         }
         let by_digest = Reference::parse(&facts.image)?;
         let references = self.file(&by_digest, None, REFERENCES).await?;
-        let unreadable = |why| failed(image, image.host(), Why::Unreadable(format!("{REFERENCES}: {why}")));
+        let unreadable =
+            |why| failed(image, image.host(), RequestFailure::Unreadable(format!("{REFERENCES}: {why}")));
         let mut all = vec![];
         for name in of_release(&references).map_err(unreadable)? {
             all.push(self.inspect(&Reference::parse(&name)?, None).await?);

@@ -8,7 +8,7 @@
 
 use crate::cache::Cache;
 use crate::credentials::Credentials;
-use crate::error::Why;
+use crate::error::RequestFailure;
 use crate::routes::Routes;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -162,7 +162,7 @@ pub struct Settings {
 }
 
 /// A request.
-pub(crate) struct Ask<'a> {
+pub(crate) struct RegistryRequest<'a> {
     /// [`Method::GET`] is what it is everywhere but for a login with a form, and a deletion.
     pub(crate) method: Method,
     pub(crate) url: Uri,
@@ -183,13 +183,21 @@ pub(crate) struct Transport {
 
 impl Transport {
     /// Sends a request, and follows redirects. The answer's body is not read yet.
-    pub(crate) async fn send(&self, settings: &Settings, ask: &Ask<'_>) -> Result<Response<Body>, Why> {
+    pub(crate) async fn send(
+        &self,
+        settings: &Settings,
+        ask: &RegistryRequest<'_>,
+    ) -> Result<Response<Body>, RequestFailure> {
         let after = settings.limits.request;
         let answer = tokio::time::timeout(after, self.follow(settings, ask));
-        answer.await.unwrap_or(Err(Why::Silent { after }))
+        answer.await.unwrap_or(Err(RequestFailure::Silent { after }))
     }
 
-    async fn follow(&self, settings: &Settings, ask: &Ask<'_>) -> Result<Response<Body>, Why> {
+    async fn follow(
+        &self,
+        settings: &Settings,
+        ask: &RegistryRequest<'_>,
+    ) -> Result<Response<Body>, RequestFailure> {
         let (mut url, mut authorization, mut insecure) =
             (ask.url.clone(), ask.authorization.clone(), ask.insecure);
         for _ in 0..=REDIRECTS {
@@ -206,29 +214,29 @@ impl Transport {
                 }
                 None => Body::empty(),
             };
-            let request = request.body(body).map_err(|e| Why::Unreadable(e.to_string()))?;
-            let answer = client.send(request).await.map_err(|e| Why::Unreachable(chain(&e)))?;
+            let request = request.body(body).map_err(|e| RequestFailure::Unreadable(e.to_string()))?;
+            let answer = client.send(request).await.map_err(|e| RequestFailure::Unreachable(chain(&e)))?;
             if !matches!(answer.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok(answer);
             }
             if ask.method != Method::GET {
-                return Err(Why::Lies("it redirects a login or a deletion".to_owned()));
+                return Err(RequestFailure::Lies("it redirects a login or a deletion".to_owned()));
             }
             let next = target(&url, answer.headers().get(LOCATION))?;
             if url.scheme_str() == Some("https") && next.scheme_str() != Some("https") {
-                return Err(Why::Lies("it redirects from https to plain text".to_owned()));
+                return Err(RequestFailure::Lies("it redirects from https to plain text".to_owned()));
             }
             if next.authority() != url.authority() || next.scheme() != url.scheme() {
                 (authorization, insecure) = (None, insecure && next.host() == url.host());
             }
             url = next;
         }
-        Err(Why::Lies(format!("it redirects more than {REDIRECTS} times")))
+        Err(RequestFailure::Lies(format!("it redirects more than {REDIRECTS} times")))
     }
 
-    fn client(&self, settings: &Settings, url: &Uri, insecure: bool) -> Result<Client, Why> {
+    fn client(&self, settings: &Settings, url: &Uri, insecure: bool) -> Result<Client, RequestFailure> {
         let (Some(scheme), Some(authority)) = (url.scheme().cloned(), url.authority().cloned()) else {
-            return Err(Why::Lies("it redirects to a URL without a host".to_owned()));
+            return Err(RequestFailure::Lies("it redirects to a URL without a host".to_owned()));
         };
         let key = format!("{scheme}://{authority} {insecure}");
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
@@ -236,7 +244,7 @@ impl Transport {
             return Ok(client.clone());
         }
         let base = Uri::builder().scheme(scheme).authority(authority.clone()).path_and_query("/").build();
-        let mut config = kube::Config::new(base.map_err(|e| Why::Unreadable(e.to_string()))?);
+        let mut config = kube::Config::new(base.map_err(|e| RequestFailure::Unreadable(e.to_string()))?);
         config.default_retry = false;
         config.accept_invalid_certs = insecure;
         config.connect_timeout = Some(settings.limits.connect);
@@ -245,7 +253,7 @@ impl Transport {
         config.reset_reader_on_write = true;
         config.proxy_url = settings.proxies.of(url);
         config.root_cert = Some(self.trusted(settings, authority.as_str()));
-        let client = Client::try_from(config).map_err(|e| Why::Unreachable(chain(&e)))?;
+        let client = Client::try_from(config).map_err(|e| RequestFailure::Unreachable(chain(&e)))?;
         clients.insert(key, client.clone());
         Ok(client)
     }
@@ -263,8 +271,8 @@ impl Transport {
 }
 
 /// Where a redirect leads.
-fn target(from: &Uri, location: Option<&HeaderValue>) -> Result<Uri, Why> {
-    let bad = || Why::Lies("it redirects to something that is not a URL".to_owned());
+fn target(from: &Uri, location: Option<&HeaderValue>) -> Result<Uri, RequestFailure> {
+    let bad = || RequestFailure::Lies("it redirects to something that is not a URL".to_owned());
     let text = location.and_then(|l| l.to_str().ok()).ok_or_else(bad)?;
     let whole = match text.strip_prefix('/') {
         Some(rest) if !rest.starts_with('/') => {
@@ -282,16 +290,16 @@ fn target(from: &Uri, location: Option<&HeaderValue>) -> Result<Uri, Why> {
 }
 
 /// What a status means that is none of success. Reads the server's own words.
-pub(crate) async fn refused(answer: Response<Body>, limits: &Limits, sent: bool) -> Why {
+pub(crate) async fn refused(answer: Response<Body>, limits: &Limits, sent: bool) -> RequestFailure {
     let code = answer.status().as_u16();
     let again = answer.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse().ok());
     match code {
-        401 | 403 => Why::Denied { sent },
-        404 => Why::NotFound,
+        401 | 403 => RequestFailure::Denied { sent },
+        404 => RequestFailure::NotFound,
         _ => {
             let read = Limits { document: 64 << 10, ..limits.clone() };
             let words = body(answer, &read).await.map(|b| words(&b)).unwrap_or_default();
-            Why::Status { code, words, again: again.map(Duration::from_secs) }
+            RequestFailure::Status { code, words, again: again.map(Duration::from_secs) }
         }
     }
 }
@@ -305,29 +313,30 @@ fn words(body: &[u8]) -> String {
 }
 
 /// Reads an answer, up to the limit of a document.
-pub(crate) async fn body(answer: Response<Body>, limits: &Limits) -> Result<Vec<u8>, Why> {
+pub(crate) async fn body(answer: Response<Body>, limits: &Limits) -> Result<Vec<u8>, RequestFailure> {
     let after = limits.request;
     let read = async {
         let (mut body, mut all) = (answer.into_body(), vec![]);
         while let Some(bytes) = next(&mut body, limits).await? {
             if all.len() + bytes.len() > limits.document {
-                return Err(Why::TooLarge { most: limits.document });
+                return Err(RequestFailure::TooLarge { most: limits.document });
             }
             all.extend_from_slice(&bytes);
         }
         Ok(all)
     };
-    tokio::time::timeout(after, read).await.unwrap_or(Err(Why::Silent { after }))
+    tokio::time::timeout(after, read).await.unwrap_or(Err(RequestFailure::Silent { after }))
 }
 
 /// The next bytes of an answer.
-pub(crate) async fn next(body: &mut Body, limits: &Limits) -> Result<Option<Vec<u8>>, Why> {
+pub(crate) async fn next(body: &mut Body, limits: &Limits) -> Result<Option<Vec<u8>>, RequestFailure> {
     let after = limits.silence;
     loop {
-        let frame = tokio::time::timeout(after, body.frame()).await.map_err(|_| Why::Silent { after })?;
+        let frame =
+            tokio::time::timeout(after, body.frame()).await.map_err(|_| RequestFailure::Silent { after })?;
         match frame {
             None => return Ok(None),
-            Some(Err(e)) => return Err(Why::Cut(chain(&e))),
+            Some(Err(e)) => return Err(RequestFailure::Cut(chain(&e))),
             // Trailers hold nothing that is read.
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {

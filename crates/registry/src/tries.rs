@@ -2,7 +2,7 @@
 //!
 //! What it is not: which places there are (see `routes`), or a request to one (see `request`).
 
-use crate::error::{RegistryError, Why};
+use crate::error::{RegistryError, RequestFailure};
 use crate::inspect::Registry;
 use crate::reference::Reference;
 use crate::routes::Endpoint;
@@ -33,7 +33,7 @@ pub(crate) struct Tries {
     image: String,
     places: VecDeque<Endpoint>,
     attempt: u32,
-    tried: Vec<(String, Why)>,
+    tried: Vec<(String, RequestFailure)>,
     limits: Limits,
 }
 
@@ -46,9 +46,9 @@ impl Tries {
     }
 
     /// It has failed so. Returns when the next place may be asked.
-    pub(crate) async fn after(&mut self, why: Why) {
+    pub(crate) async fn after(&mut self, why: RequestFailure) {
         if why.should_retry() && self.attempt + 1 < self.limits.attempts {
-            let asked = if let Why::Status { again, .. } = &why { *again } else { None };
+            let asked = if let RequestFailure::Status { again, .. } = &why { *again } else { None };
             let pause = self.limits.pause.delay(self.attempt);
             tokio::time::sleep(asked.map_or(pause, |asked| asked.max(pause).min(self.limits.pause.last)))
                 .await;

@@ -85,14 +85,14 @@ pub struct BootstrapOutput {
 }
 
 /// A file of the output: its path from the output's folder, and its text.
-pub type Written = Result<(String, String), BootstrapError>;
+pub type PlanOrErrors = Result<(String, String), BootstrapError>;
 
-fn written(path: String, object: &impl serde::Serialize) -> Written {
+fn written(path: String, object: &impl serde::Serialize) -> PlanOrErrors {
     written_with(path, object, None)
 }
 
 /// As [`written`], with a `spec.config` that is not copied for it.
-fn written_with(path: String, object: &impl serde::Serialize, config: Option<Value>) -> Written {
+fn written_with(path: String, object: &impl serde::Serialize, config: Option<Value>) -> PlanOrErrors {
     match serde_json::to_value(object) {
         Ok(mut value) => {
             if let (Some(spec), Some(config)) = (value.get_mut("spec").and_then(Value::as_object_mut), config)
@@ -112,7 +112,7 @@ fn machine_config_path(mc: &MachineConfig) -> String {
 impl BootstrapOutput {
     /// Relative paths and YAML texts, one after the other, because together they are as large as everything else. They
     /// override files of [`Manifests::files`] with the same path.
-    pub fn into_files(self) -> impl Iterator<Item = Written> {
+    pub fn into_files(self) -> impl Iterator<Item = PlanOrErrors> {
         let pools =
             self.pools.into_iter().map(|p| written(format!("machine-pools/{}.yaml", p.name_any()), &p));
         let configs = self.machine_configs.into_iter().map(|mut mc| {
@@ -243,7 +243,7 @@ impl Manifests {
 
     /// The manifests that are written unchanged: users' MachineConfigs and the API server's settings. Nothing that is
     /// generated changes them, so they can be written meanwhile.
-    pub fn files(&self) -> impl Iterator<Item = Written> {
+    pub fn files(&self) -> impl Iterator<Item = PlanOrErrors> {
         let configs = self.machine_configs.iter().map(|mc| written(machine_config_path(mc), mc));
         let api_server = self.api_server.iter().map(|o| written("api-server/api-server.yaml".to_owned(), o));
         configs.chain(api_server)

@@ -2,7 +2,7 @@
 //! wait.
 //!
 //! What it is: pure functions. [`plan`] looks at all pools and nodes at once and returns a [`RolloutPlan`];
-//! [`drain::plan`] looks at one node and its pods; [`mcn`] maintains MachineConfigNodes; [`Situation::forecast`] plans
+//! [`drain::plan`] looks at one node and its pods; [`machine_config_nodes`] maintains MachineConfigNodes; [`Situation::forecast`] plans
 //! ahead from objects in files. The time is an argument.
 //!
 //! What it is not: a client, a queue or a clock. The `controller` crate supplies the inputs from its caches and carries
@@ -16,7 +16,7 @@ mod forecast;
 mod hold;
 mod inputs;
 mod layered;
-pub mod mcn;
+pub mod machine_config_nodes;
 mod node;
 mod order;
 mod os_image;
@@ -43,7 +43,7 @@ pub use inputs::streams::stream_of;
 pub use inputs::{ConfigView, Configs, ControllerMemory, Inputs, PoolInput, Sources, Streams};
 pub use layered::{BuildState, ImageWait, Layering, OsBuildView, OsConfigView, Target};
 pub use node::membership::{BrokenSelector, Index, NoPool, Owners, Unmanaged};
-pub use os_image::{Looked, OsImageInput, OsImageWait, goes_unseen};
+pub use os_image::{ImageLookup, OsImageInput, OsImageWait, skips_inspection};
 pub use patch::{Change, NodePatch};
 pub use plan::capacity::max_unavailable;
 pub use plan::decide::plan;

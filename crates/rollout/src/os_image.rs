@@ -23,8 +23,8 @@ const WORDS: usize = 1000;
 
 /// What the controller has found out about a config's image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Looked {
-    /// Nobody can tell here: a plan from files.
+pub enum ImageLookup {
+    /// It cannot be known: the plan is made from files.
     #[default]
     NotKnown,
     /// Nothing yet.
@@ -33,7 +33,7 @@ pub enum Looked {
     Found(OsImage),
 }
 
-impl Looked {
+impl ImageLookup {
     /// From a rendered config's annotations and its `osImageURL`.
     pub fn of(annotations: Option<&BTreeMap<String, String>>, url: &str) -> Self {
         OsImage::read(annotations, url).map_or(Self::NotYet, Self::Found)
@@ -119,16 +119,16 @@ impl OsImageInput {
     /// `None`: nothing that nodes would have to wait for. `alike`: the configs of nodes that name the same image.
     pub(crate) fn of(
         pool: &MachineConfigPool,
-        (url, looked): (&str, &Looked),
+        (url, looked): (&str, &ImageLookup),
         alike: impl FnOnce() -> BTreeSet<Arc<str>>,
     ) -> Option<Self> {
-        if !is_in_registry(url) || goes_unseen(pool) {
+        if !is_in_registry(url) || skips_inspection(pool) {
             return None;
         }
         let found = match looked {
-            Looked::NotKnown => return None,
-            Looked::NotYet => None,
-            Looked::Found(found) => Some(found.clone()),
+            ImageLookup::NotKnown => return None,
+            ImageLookup::NotYet => None,
+            ImageLookup::Found(found) => Some(found.clone()),
         };
         Some(Self { image: url.into(), found, alike: alike() })
     }
@@ -167,7 +167,7 @@ impl OsImageInput {
 }
 
 /// Whether the images of this pool are not looked into, by [`own::OS_IMAGES`].
-pub fn goes_unseen(pool: &MachineConfigPool) -> bool {
+pub fn skips_inspection(pool: &MachineConfigPool) -> bool {
     let notes = pool.metadata.annotations.as_ref();
     notes.and_then(|a| a.get(own::OS_IMAGES)).is_some_and(|value| value == own::AS_THEY_ARE)
 }
@@ -183,7 +183,7 @@ mod tests {
         NodeView::from_node(&serde_json::from_value(node).unwrap())
     }
 
-    fn input(url: &str, looked: &Looked, annotation: &str, in_use: bool) -> Option<OsImageInput> {
+    fn input(url: &str, looked: &ImageLookup, annotation: &str, in_use: bool) -> Option<OsImageInput> {
         let pool =
             json!({"metadata": {"name": "worker", "annotations": {own::OS_IMAGES: annotation}}, "spec": {}});
         OsImageInput::of(&serde_json::from_value(pool).unwrap(), (url, looked), || {
@@ -201,7 +201,7 @@ mod tests {
                 ..OsImage::default()
             };
             change(&mut found);
-            Looked::Found(found)
+            ImageLookup::Found(found)
         };
         let digest = format!("q.io/os@sha256:{}", "0".repeat(64));
         let unknown = |f: &mut OsImage| f.unknown = "it is away".to_owned();
@@ -210,14 +210,14 @@ mod tests {
             (
                 "not looked into yet",
                 "q.io/os:1",
-                Looked::NotYet,
+                ImageLookup::NotYet,
                 "old",
                 "amd64",
                 Some("is being looked into"),
             ),
-            ("by digest too", &*digest, Looked::NotYet, "old", "amd64", Some("is being looked into")),
-            ("the node has it", "q.io/os:1", Looked::NotYet, "same", "amd64", None),
-            ("others follow the tag", "q.io/os:1", Looked::NotYet, "old+", "amd64", None),
+            ("by digest too", &*digest, ImageLookup::NotYet, "old", "amd64", Some("is being looked into")),
+            ("the node has it", "q.io/os:1", ImageLookup::NotYet, "same", "amd64", None),
+            ("others follow the tag", "q.io/os:1", ImageLookup::NotYet, "old+", "amd64", None),
             ("known", "q.io/os:1", found(|_| {}), "old", "amd64", None),
             (
                 "another architecture",
@@ -246,9 +246,9 @@ mod tests {
                 Some("it is away; it is tried again"),
             ),
             ("a digest, registry away", &*digest, found(unknown), "old", "amd64", None),
-            ("from files", "q.io/os:1", Looked::NotKnown, "old", "amd64", None),
-            ("a short name", "os:1", Looked::NotYet, "old", "amd64", None),
-            ("no image", "", Looked::NotYet, "old", "amd64", None),
+            ("from files", "q.io/os:1", ImageLookup::NotKnown, "old", "amd64", None),
+            ("a short name", "os:1", ImageLookup::NotYet, "old", "amd64", None),
+            ("no image", "", ImageLookup::NotYet, "old", "amd64", None),
         ] {
             let in_use = config != "old";
             let wait = input(url, &looked, "", in_use)
@@ -257,7 +257,7 @@ mod tests {
             assert_eq!(said.is_some(), want.is_some(), "{about}: {said:?}");
             assert!(said.unwrap_or_default().contains(want.unwrap_or_default()), "{about}");
         }
-        assert_eq!(input("q.io/os:1", &Looked::NotYet, own::AS_THEY_ARE, false), None);
-        assert_eq!(input("q.io/os:1", &Looked::NotYet, "", false).unwrap().wait([].into_iter()), None);
+        assert_eq!(input("q.io/os:1", &ImageLookup::NotYet, own::AS_THEY_ARE, false), None);
+        assert_eq!(input("q.io/os:1", &ImageLookup::NotYet, "", false).unwrap().wait([].into_iter()), None);
     }
 }

@@ -21,9 +21,9 @@ use serde_json::{Map, Value, json};
 /// The topology according to the nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
-    /// Of the control plane; `None` if no node belongs to it.
+    /// The control plane's topology; `None` if no node belongs to it.
     pub control_plane: Option<&'static str>,
-    /// Of the nodes that run the workload; if there are no others, the control plane's.
+    /// The topology of the nodes that run the workload; if there are no others, the control plane's.
     pub infrastructure: Option<&'static str>,
 }
 

@@ -4,7 +4,7 @@
 //!
 //! What it is not: the update that is under way, which the conditions show, or the writing.
 
-use crate::mcn::WAITED;
+use crate::machine_config_nodes::WAITED;
 use crate::wait_history::past_waits;
 use api::conditions::get_true;
 use api::k8s::ObjectMeta;
@@ -80,7 +80,7 @@ impl PastUpdate {
 
     /// The new value of [`own::UPDATES`] on an object that does not have this update yet. `None`: it has.
     /// It takes over what the controller wrote there about the node's wait.
-    pub fn noted(mut self, on: &ObjectMeta) -> Option<String> {
+    pub fn with_this_update(mut self, on: &ObjectMeta) -> Option<String> {
         let mut all = past_updates(on);
         self.turn =
             past_waits(on).filter(|waits| waits.config == self.config).map(|w| w.waits).unwrap_or_default();
@@ -156,13 +156,13 @@ mod tests {
         let update = |n: i64| PastUpdate { config: format!("c{n}"), began: at(n), ..PastUpdate::default() };
         let mut have = object("no list");
         for n in 0..15 {
-            let text = update(n).noted(&have).unwrap();
+            let text = update(n).with_this_update(&have).unwrap();
             have = object(&text);
-            assert_eq!(update(n).noted(&have), None, "once");
+            assert_eq!(update(n).with_this_update(&have), None, "once");
         }
         let all: Vec<i64> = past_updates(&have).iter().map(|u| u.began.as_second()).collect();
         assert_eq!(all, (5..15).collect::<Vec<_>>());
         let long = PastUpdate { waited: "x".repeat(LONGEST), config: "c".repeat(253), ..update(20) };
-        assert!(long.noted(&ObjectMeta::default()).unwrap().len() < 1024, "ten of them are small");
+        assert!(long.with_this_update(&ObjectMeta::default()).unwrap().len() < 1024, "ten of them are small");
     }
 }

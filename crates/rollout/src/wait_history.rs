@@ -182,8 +182,11 @@ mod tests {
         assert_eq!(past_waits(&object).unwrap().waits.len(), 4);
         let update =
             |config: &str| crate::PastUpdate { config: config.to_owned(), ..crate::PastUpdate::default() };
-        assert!(update("new").noted(&object).unwrap().contains("gate shop"), "the agent takes it over");
-        assert!(!update("old").noted(&object).unwrap().contains("gate shop"), "of another config");
+        assert!(
+            update("new").with_this_update(&object).unwrap().contains("gate shop"),
+            "the agent takes it over"
+        );
+        assert!(!update("old").with_this_update(&object).unwrap().contains("gate shop"), "of another config");
 
         // Another config begins anew, and what is done is forgotten.
         then(&mut history, 4, plan("newer", None, Step::Waits(Wait::RunsOperator)));

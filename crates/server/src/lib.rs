@@ -13,10 +13,10 @@ pub mod answer;
 mod error;
 mod listen;
 mod metrics;
-mod mirror;
 pub mod prepared;
 pub mod refusal;
 pub mod source;
+mod watched_objects;
 
 pub use self::listen::{Limits, ListenOptions, TlsProfile};
 pub use error::ServerError;

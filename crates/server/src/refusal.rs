@@ -27,13 +27,13 @@ pub struct UnsupportedPart {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Another method than GET and HEAD.
-    #[error("only GET and HEAD are answered here")]
+    #[error("only GET and HEAD are supported")]
     Method,
     /// A request with a body.
     #[error("a request for a config has no body; send it without one")]
     Body,
     /// An unknown path.
-    #[error("there is nothing here; a pool's config is at /config/POOL")]
+    #[error("there is nothing at this path; a pool's config is at /config/POOL")]
     NoSuchPath,
     /// A path that does not decode to UTF-8, or has characters that a pool's name cannot have.
     #[error(
@@ -55,7 +55,7 @@ pub enum Refusal {
         pool: String,
     },
     /// A version that does not exist, or is not known here.
-    #[error("Ignition version {asked} is not known here; ask for one of {}", served())]
+    #[error("Ignition version {asked} is not supported; ask for one of {}", served())]
     Version {
         /// The version as the client wrote it.
         asked: String,

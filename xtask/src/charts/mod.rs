@@ -10,7 +10,7 @@ mod helm;
 mod kustomize;
 
 use operator::install::settings::Settings;
-use operator::install::{How, OPENSHIFT_NAMESPACES, Options, Step, plan, pull_secret_in};
+use operator::install::{OPENSHIFT_NAMESPACES, Options, Step, WriteMode, plan, pull_secret_in};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -100,7 +100,7 @@ fn parts(steps: &[Step]) -> (Vec<&Step>, Vec<&Step>) {
 
 /// Whether the object belongs to users once it exists, and so stays when the installation is removed.
 fn is_users(step: &Step) -> bool {
-    step.how == How::CreateIfMissing || step.object["kind"] == "Namespace"
+    step.how == WriteMode::CreateIfMissing || step.object["kind"] == "Namespace"
 }
 
 /// Applies `change` to every string in a value.

@@ -5,7 +5,7 @@ use api::events::{AgentEvent, ControllerEvent, Entry, OperatorEvent};
 
 pub(super) fn page() -> String {
     let mut out = head("Events", "crates/api/src/events.rs");
-    out += "\nEvents about pools, nodes and MachineConfigs stand in the namespace `openshift-machine-config-operator`, \
+    out += "\nEvents about pools, nodes and MachineConfigs are in the namespace `openshift-machine-config-operator`, \
             those about user data in `openshift-machine-api`.\n\n\
             ```console\n$ kubectl get events -n openshift-machine-config-operator --sort-by .lastTimestamp\n\
             $ kubectl describe node worker-1\n```\n";

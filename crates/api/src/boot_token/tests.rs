@@ -36,7 +36,7 @@ fn a_boot_token_is_judged_by_secret_pool_address_expiry_and_use() {
     let token = mk_token(1);
     let plain = Record::new(&token, "worker");
     let single = Record { single_use: true, ..plain.clone() };
-    let used = Record { used: Some(Use { at: at(10), by: HERE }), ..single.clone() };
+    let used = Record { used: Some(TokenUse { at: at(10), by: HERE }), ..single.clone() };
     let limited = Record { expires: Some(at(20)), ..plain.clone() };
     let bound = Record { addresses: vec![network("10.0.0.0/24").unwrap()], ..plain.clone() };
     let mut other = mk_token(2);
@@ -44,25 +44,25 @@ fn a_boot_token_is_judged_by_secret_pool_address_expiry_and_use() {
     let refuse = Verdict::Refuse;
     let rows = [
         (&plain, &token, "worker", HERE, 10, Verdict::Accept),
-        (&plain, &other, "worker", HERE, 10, refuse(Why::Unknown)),
-        (&plain, &mk_token(2), "worker", HERE, 10, refuse(Why::Unknown)),
-        (&plain, &token, "master", HERE, 10, refuse(Why::Pool)),
-        (&limited, &other, "master", HERE, 30, refuse(Why::Unknown)),
+        (&plain, &other, "worker", HERE, 10, refuse(TokenRefusal::Unknown)),
+        (&plain, &mk_token(2), "worker", HERE, 10, refuse(TokenRefusal::Unknown)),
+        (&plain, &token, "master", HERE, 10, refuse(TokenRefusal::Pool)),
+        (&limited, &other, "master", HERE, 30, refuse(TokenRefusal::Unknown)),
         (&limited, &token, "worker", HERE, 19, Verdict::Accept),
-        (&limited, &token, "worker", HERE, 20, refuse(Why::Expired)),
+        (&limited, &token, "worker", HERE, 20, refuse(TokenRefusal::Expired)),
         (&bound, &token, "worker", HERE, 10, Verdict::Accept),
-        (&bound, &token, "worker", THERE, 10, refuse(Why::Address)),
-        (&single, &token, "worker", HERE, 10, Verdict::Claim(Use { at: at(10), by: HERE })),
+        (&bound, &token, "worker", THERE, 10, refuse(TokenRefusal::Address)),
+        (&single, &token, "worker", HERE, 10, Verdict::Claim(TokenUse { at: at(10), by: HERE })),
         (&used, &token, "worker", HERE, 25, Verdict::Accept),
-        (&used, &token, "worker", HERE, 26, refuse(Why::Used)),
-        (&used, &token, "worker", THERE, 11, refuse(Why::Used)),
+        (&used, &token, "worker", HERE, 26, refuse(TokenRefusal::Used)),
+        (&used, &token, "worker", THERE, 11, refuse(TokenRefusal::Used)),
     ];
     for (record, shown, pool, from, minute, want) in rows {
         assert_eq!(record.check(shown, pool, from, at(minute)), want, "{record:?} {pool} {from} {minute}");
     }
     assert!(used.is_spent(at(26)) && !used.is_spent(at(25)));
     assert!(limited.is_spent(at(20)) && !plain.is_spent(at(99_999)));
-    let shared = Record { used: Some(Use { at: at(10), by: HERE }), ..limited.clone() };
+    let shared = Record { used: Some(TokenUse { at: at(10), by: HERE }), ..limited.clone() };
     let rows = [
         (&plain, 10, "good"),
         (&used, 25, "in use"),
@@ -85,7 +85,7 @@ fn a_record_reads_back_from_its_secret_which_does_not_hold_the_token() {
         expires: Some(at(60)),
         single_use: true,
         grace: SignedDuration::from_secs(30),
-        used: Some(Use { at: at(3), by: HERE }),
+        used: Some(TokenUse { at: at(3), by: HERE }),
         ..plain.clone()
     };
     for record in [plain, full] {
@@ -124,14 +124,14 @@ fn a_token_of_the_version_before_is_read_and_written_unchanged() {
     let secret: Secret = crate::yaml::from_str(text).unwrap();
     let record = Record::from_secret(&secret).unwrap();
     let token = Token::new(&[7; ENTROPY]);
-    assert!(text.contains(&token.reveal()) && record.is(&token));
+    assert!(text.contains(&token.reveal()) && record.has_token(&token));
     assert_eq!((record.pool.as_str(), record.node.as_deref()), ("worker", Some("new-1")));
     let time = |text: &str| text.parse::<Timestamp>().unwrap();
     assert_eq!(record.expires, Some(time("2030-01-31T12:00:00Z")));
-    assert_eq!(record.used, Some(Use { at: time("2026-11-22T12:00:00Z"), by: HERE }));
+    assert_eq!(record.used, Some(TokenUse { at: time("2026-11-22T12:00:00Z"), by: HERE }));
     let used = time("2026-11-22T12:10:00Z");
     assert_eq!(record.check(&token, "worker", HERE, used), Verdict::Accept);
-    assert_eq!(record.check(&token, "worker", THERE, used), Verdict::Refuse(Why::Used));
+    assert_eq!(record.check(&token, "worker", THERE, used), Verdict::Refuse(TokenRefusal::Used));
     // A server of the version before, which may still run, can read what is written now.
     let again = record.to_secret();
     assert_eq!((again.data, again.type_), (secret.data, secret.type_));

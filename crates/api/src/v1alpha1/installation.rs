@@ -44,13 +44,13 @@ kind! {
                 ".status.conditions[?(@.type==\"Degraded\")].reason",
                 "Why it cannot, as one word.",
             ),
-            Column::text("Image", ".spec.image", "The image of all parts.").wide(),
+            Column::text("Image", ".spec.image", "The image of all parts.").wide_only(),
             Column::text(
                 "Message",
                 ".status.conditions[?(@.type==\"Progressing\")].message",
                 "What is being rolled out.",
             )
-            .wide(),
+            .wide_only(),
             Column::AGE,
         ],
         rules: ONLY_CLUSTER,

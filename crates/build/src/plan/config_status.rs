@@ -1,6 +1,6 @@
 //! What is written to a MachineOSConfig about its builds: the build and the image that are in force.
 
-use super::{BuildPlan, Point, Step, note, reference};
+use super::{BuildPlan, OsConfigUpdate, Step, note, reference};
 use crate::names;
 use crate::state;
 use api::k8s::{MetaCondition, Time};
@@ -51,7 +51,11 @@ impl BuildPlan {
         }
         let status = (new != old).then_some(new);
         if current != Some(build) || !clear.is_empty() || status.is_some() {
-            self.steps.push(Step::Point(Box::new(Point { build: build.to_owned(), clear, status })));
+            self.steps.push(Step::UpdateOsConfig(Box::new(OsConfigUpdate {
+                build: build.to_owned(),
+                clear,
+                status,
+            })));
         }
     }
 }

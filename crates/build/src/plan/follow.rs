@@ -37,7 +37,7 @@ impl BuildPlan {
             });
             // Before the status says that there is one.
             let pushed = image.as_deref().and_then(|image| Pushed::image(build, image));
-            let pushed = pushed.filter(|_| !names::keeps(config.metadata.annotations.as_ref()));
+            let pushed = pushed.filter(|_| !names::keeps_old_images(config.metadata.annotations.as_ref()));
             self.steps.extend(pushed.map(|pushed| Step::Remember(Box::new(pushed))));
             status.digested_image_push_spec = image.or(status.digested_image_push_spec);
             let status = Box::new(status);
@@ -51,7 +51,8 @@ impl BuildPlan {
                 next(State::Interrupted, &Cause { reason: None, why }, (None, None), None);
             } else {
                 // The pod pushes layers as it goes, and may push an image and fail after that.
-                let tag = Pushed::tag(build).filter(|_| !names::keeps(config.metadata.annotations.as_ref()));
+                let tag = Pushed::tag(build)
+                    .filter(|_| !names::keeps_old_images(config.metadata.annotations.as_ref()));
                 let pushed = Pushed::layers(config).into_iter().chain(tag);
                 self.steps.extend(pushed.map(|pushed| Step::Remember(Box::new(pushed))));
                 self.steps.push(Step::Start(name.to_owned()));
@@ -96,7 +97,7 @@ impl BuildPlan {
             state => {
                 next(state, &Cause::default(), at, None);
                 self.wait = inputs
-                    .held_up
+                    .why_not_started
                     .get(name)
                     .map(|why| Wait::HeldUp { build: name.to_owned(), why: why.clone() });
             }

@@ -11,12 +11,12 @@ mod config_status;
 mod follow;
 mod steps;
 
-pub use steps::{BuildPlan, Point, Step, Wait};
+pub use steps::{BuildPlan, OsConfigUpdate, Step, Wait};
 
 use crate::inputs::{Base, Inputs};
 use crate::job::JobFacts;
 use crate::names;
-use crate::ownership::{Whose, whose};
+use crate::ownership::{BuildOwner, build_owner};
 use crate::prune;
 use crate::pushed::Pushed;
 use crate::state::{self, Cause, State, seeded};
@@ -41,9 +41,9 @@ pub fn plan(inputs: &Inputs<'_>) -> BuildPlan {
     }
     let of = |who| {
         let all = inputs.builds.iter().copied();
-        all.filter(|b| whose(b, inputs.config) == who).collect::<Vec<&MachineOSBuild>>()
+        all.filter(|b| build_owner(b, inputs.config) == who).collect::<Vec<&MachineOSBuild>>()
     };
-    let (ours, earlier) = (of(Whose::Ours), of(Whose::Earlier));
+    let (ours, earlier) = (of(BuildOwner::Ours), of(BuildOwner::Earlier));
     let orphans = if living.is_none() { [&ours[..], &earlier[..]].concat() } else { earlier };
     for build in &orphans {
         plan.stop(inputs, build);
@@ -66,7 +66,7 @@ pub fn plan(inputs: &Inputs<'_>) -> BuildPlan {
     if orphans.iter().any(of_name) {
         return plan;
     }
-    if of(Whose::Foreign).iter().any(of_name) {
+    if of(BuildOwner::Foreign).iter().any(of_name) {
         plan.wait = Some(Wait::Foreign(name));
         return plan;
     }
@@ -182,7 +182,9 @@ impl BuildPlan {
                 self.condition = Some(failed(inputs.pool, build));
                 self.wait = Some(Wait::Failed(name));
             }
-            State::Interrupted if state::present(build).is_some_and(|c| c.reason == state::SUPERSEDED) => {
+            State::Interrupted
+                if state::current_condition(build).is_some_and(|c| c.reason == state::SUPERSEDED) =>
+            {
                 self.stop(inputs, build);
                 self.steps.push(Step::Delete { build: name, why: "it is wanted again" });
             }
@@ -244,7 +246,7 @@ impl BuildPlan {
                 State::Failed | State::Succeeded => {}
             }
         }
-        for build in prune::choose(inputs, config, name) {
+        for build in prune::builds_to_prune(inputs, config, name) {
             self.stop(inputs, build);
             self.delete(build, "it is old, and nothing uses its image");
         }
@@ -252,11 +254,13 @@ impl BuildPlan {
 
     /// Marks the builds of a MachineOSConfig that asks that images stay: it may be gone when they go.
     fn keep(&mut self, inputs: &Inputs<'_>) {
-        let Some(config) = inputs.config.filter(|c| names::keeps(c.metadata.annotations.as_ref())) else {
+        let Some(config) = inputs.config.filter(|c| names::keeps_old_images(c.metadata.annotations.as_ref()))
+        else {
             return;
         };
         let is_new = |b: &&MachineOSBuild| {
-            whose(b, Some(config)) == Whose::Ours && !names::keeps(b.metadata.annotations.as_ref())
+            build_owner(b, Some(config)) == BuildOwner::Ours
+                && !names::keeps_old_images(b.metadata.annotations.as_ref())
         };
         for build in inputs.builds.iter().copied().filter(is_new) {
             let key = image_of(build).map(|pushed| pushed.key());
@@ -313,7 +317,7 @@ fn new_build(inputs: &Inputs<'_>, config: &MachineOSConfig, name: &str) -> Machi
         (names::BUILT_FROM, os_config_hash(&config.spec)),
     ];
     let keep = (names::OLD_IMAGES, names::KEEP.to_owned());
-    let keep = names::keeps(config.metadata.annotations.as_ref()).then_some(keep);
+    let keep = names::keeps_old_images(config.metadata.annotations.as_ref()).then_some(keep);
     let notes = notes.into_iter().chain(keep);
     build.metadata.annotations = Some(notes.map(|(k, v)| (k.to_owned(), v)).collect());
     build.metadata.owner_references = Some(vec![OwnerReference {
@@ -328,7 +332,7 @@ fn new_build(inputs: &Inputs<'_>, config: &MachineOSConfig, name: &str) -> Machi
 }
 
 /// The builds whose Job was started once and is not among these: the API server has to be asked for it before that counts.
-pub fn unseen<'a>(
+pub fn unseen_jobs<'a>(
     builds: impl Iterator<Item = &'a MachineOSBuild>,
     jobs: impl Iterator<Item = &'a JobFacts>,
 ) -> Vec<String> {
@@ -344,7 +348,7 @@ pub fn unseen<'a>(
 fn failed(pool: &MachineConfigPool, build: &MachineOSBuild) -> Condition {
     let pool = pool.metadata.name.as_deref().unwrap_or_default();
     let (reason, message) =
-        state::present(build).map_or(("Failed", "Build Failed"), |c| (&c.reason, &c.message));
+        state::current_condition(build).map_or(("Failed", "Build Failed"), |c| (&c.reason, &c.message));
     let name = name_of(build);
     Condition::new(
         pool_condition::IMAGE_BUILD_DEGRADED,

@@ -68,12 +68,12 @@ pub enum Step {
         why: &'static str,
     },
     /// Write what the MachineOSConfig says of its builds.
-    Point(Box<Point>),
+    UpdateOsConfig(Box<OsConfigUpdate>),
 }
 
-/// What a MachineOSConfig is to say of its builds.
+/// The changes that make a MachineOSConfig name its build.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Point {
+pub struct OsConfigUpdate {
     /// The build in force.
     pub build: String,
     /// Annotations that go.
@@ -192,7 +192,7 @@ impl fmt::Display for Step {
             Self::Remember(pushed) => write!(f, "remember {}", pushed.what),
             Self::Keep { build, .. } => write!(f, "the image of {build} stays"),
             Self::Delete { build, why } => write!(f, "delete {build}: {why}"),
-            Self::Point(point) => {
+            Self::UpdateOsConfig(point) => {
                 write!(f, "in force: {}", point.build)?;
                 if let Some(image) = point.status.as_ref().and_then(|s| s.current_image_pull_spec.as_deref())
                 {

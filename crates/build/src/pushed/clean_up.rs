@@ -45,8 +45,8 @@ pub struct CleanUp {
 }
 
 /// Whether the MachineOSConfig asks that what was pushed for it stays.
-fn keeps(config: &MachineOSConfig) -> bool {
-    names::keeps(config.metadata.annotations.as_ref())
+fn keeps_old_images(config: &MachineOSConfig) -> bool {
+    names::keeps_old_images(config.metadata.annotations.as_ref())
 }
 
 /// Whether a build has had a Job.
@@ -93,7 +93,7 @@ pub fn clean_up(known: CleanUpInputs<'_>) -> CleanUp {
         |name: &str| known.configs.iter().find(|c| c.metadata.name.as_deref() == Some(name)).copied();
     // Builds say so themselves, too: their MachineOSConfig may be gone.
     let mut kept_by_build: BTreeSet<&str> = BTreeSet::new();
-    for build in known.builds.iter().filter(|b| names::keeps(b.metadata.annotations.as_ref())) {
+    for build in known.builds.iter().filter(|b| names::keeps_old_images(b.metadata.annotations.as_ref())) {
         kept_by_build.insert(&build.spec.rendered_image_push_spec);
         kept_by_build.extend(build.status.iter().filter_map(|s| s.digested_image_push_spec.as_deref()));
     }
@@ -105,7 +105,7 @@ pub fn clean_up(known: CleanUpInputs<'_>) -> CleanUp {
             PushedContent::Tag { name } => kept_by_build.contains(name.as_str()),
             PushedContent::Layers { .. } => false,
         };
-        by_build || config_of(&p.os_config).is_some_and(keeps)
+        by_build || config_of(&p.os_config).is_some_and(keeps_old_images)
     };
     let image = |b: &MachineOSBuild| b.status.as_ref().and_then(|s| s.digested_image_push_spec.clone());
     let pushed = known.builds.iter().filter_map(|b| match State::of(b) {

@@ -70,7 +70,7 @@ impl fmt::Display for PushedContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Image { name, .. } => write!(f, "image {name}"),
-            Self::Tag { name } => write!(f, "what may be under the tag {name}"),
+            Self::Tag { name } => write!(f, "an image that may have the tag {name}"),
             Self::Layers { repository } => write!(f, "layers in {repository}"),
         }
     }
@@ -116,7 +116,7 @@ impl Pushed {
         let is_taken_over = is_foreign(build)
             || notes.is_some_and(|a| a.contains_key(names::REUSES))
             || names::is_pre_built(build);
-        (!is_taken_over && !names::keeps(notes)).then(|| Self {
+        (!is_taken_over && !names::keeps_old_images(notes)).then(|| Self {
             what,
             secret: notes.and_then(|a| a.get(names::PUSH_SECRET)).cloned().unwrap_or_default(),
             os_config: build.spec.machine_os_config.name.clone(),
@@ -148,7 +148,7 @@ impl Pushed {
 
     /// The layers that builds of this MachineOSConfig keep for later ones. `None`: none, or they are to stay for good.
     pub fn layers(config: &MachineOSConfig) -> Option<Self> {
-        if names::keeps(config.metadata.annotations.as_ref()) {
+        if names::keeps_old_images(config.metadata.annotations.as_ref()) {
             return None;
         }
         Some(Self {

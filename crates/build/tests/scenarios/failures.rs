@@ -107,12 +107,12 @@ fn a_deleted_job_interrupts_its_build_until_somebody_asks_for_another() {
 fn a_pod_that_does_not_start_is_told() {
     let mut w = FakeWorld::new();
     w.settle();
-    w.held_up.insert(w.names[0].clone(), "Unschedulable: 0/3 nodes are available".to_owned());
+    w.why_not_started.insert(w.names[0].clone(), "Unschedulable: 0/3 nodes are available".to_owned());
     let said = "waits: the pod of MachineOSBuild b1 does not start: Unschedulable: 0/3 nodes are available";
     assert_eq!(w.step(), [said]);
     assert!(w.wait.as_ref().unwrap().needs_somebody());
     w.job(json!({"active": 1}));
-    w.held_up.clear();
+    w.why_not_started.clear();
     assert_eq!(w.step(), ["b1 is Building"]);
 }
 
@@ -122,8 +122,8 @@ fn a_pods_words_about_a_missing_secret_reach_the_reader() {
                 machineconfiguration.openshift.io/rebuild on the MachineOSConfig";
     for what in ["cannot push", "cannot pull the base image"] {
         let words = format!("{what}: openshift-machine-config-operator/registry-push {rest}");
-        assert_eq!(build::last_words(&words), words);
+        assert_eq!(build::last_lines(&words), words);
     }
     let push = "Error: writing blob: initiating layer upload to /v2/team/os/blobs/uploads/ in registry.example.com: unauthorized";
-    assert_eq!(build::last_words(push), push);
+    assert_eq!(build::last_lines(push), push);
 }

@@ -21,7 +21,7 @@ pub(crate) struct FakeWorld {
     pub(crate) reports: BTreeMap<String, Report>,
     pub(crate) absent: Vec<String>,
     pub(crate) bases: BTreeMap<String, String>,
-    pub(crate) held_up: BTreeMap<String, String>,
+    pub(crate) why_not_started: BTreeMap<String, String>,
     pub(crate) in_use: Vec<String>,
     pub(crate) builder: Option<&'static str>,
     pub(crate) seconds: i64,
@@ -62,7 +62,7 @@ impl FakeWorld {
             reports: BTreeMap::new(),
             absent: vec![],
             bases: BTreeMap::new(),
-            held_up: BTreeMap::new(),
+            why_not_started: BTreeMap::new(),
             in_use: vec![],
             builder: Some("buildah"),
             seconds: 1_800_000_000,
@@ -103,7 +103,7 @@ impl FakeWorld {
             reports: self.reports.iter().map(|(n, r)| (n.as_str(), r.clone())).collect(),
             absent: self.absent.iter().map(String::as_str).collect(),
             bases: self.bases.iter().map(|(n, b)| (n.as_str(), b.clone())).collect(),
-            held_up: self.held_up.iter().map(|(n, w)| (n.as_str(), w.clone())).collect(),
+            why_not_started: self.why_not_started.iter().map(|(n, w)| (n.as_str(), w.clone())).collect(),
             in_use: self.in_use.iter().map(String::as_str).collect::<BTreeSet<_>>(),
             builder: self.builder,
             now: &now,
@@ -175,7 +175,7 @@ impl FakeWorld {
                     "{build}'s image is forgotten"
                 );
             }
-            Step::Point(point) => {
+            Step::UpdateOsConfig(point) => {
                 let config = self.config.as_mut().unwrap();
                 let notes = config.metadata.annotations.get_or_insert_default();
                 notes.retain(|key, _| !point.clear.contains(&key.as_str()));

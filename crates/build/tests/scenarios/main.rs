@@ -3,7 +3,7 @@
 //! What it is not: a test of the requests (see the cluster tests of the lab).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
-mod course;
+mod build_sequence;
 mod failures;
 mod fake_world;
 mod removal;

@@ -113,7 +113,7 @@ pub(crate) struct Uninstall {
     /// Remove everything even while nodes are being updated, or if nodes do not get their own files back
     #[arg(long)]
     pub(crate) force: bool,
-    /// First take every managed node back to the files that it had before: pools are paused, and nodes are drained, and
+    /// First give every managed node back the files that it had before: pools are paused, and nodes are drained, and
     /// rebooted where that is needed, as many at once as maxUnavailable allows
     #[arg(long)]
     pub(crate) restore_hosts: bool,

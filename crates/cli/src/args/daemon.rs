@@ -139,7 +139,7 @@ pub(crate) struct DaemonTry {
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// How long you may take to confirm it: 30s to 24h
-    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = api::trial::within)]
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = api::trial::parse_time_limit)]
     pub(crate) confirm_within: SignedDuration,
     /// The host's root folder
     #[arg(long, value_name = "DIR", default_value = "/")]

@@ -28,7 +28,7 @@ pub(crate) struct Dashboard {
     /// The address to listen on in the cluster
     #[arg(long, value_name = "ADDR", default_value = ":9443", requires = "in_cluster")]
     pub(crate) listen: Listen,
-    /// The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]
+    /// The certificate for HTTPS (PEM); read again when it changes [default: a self-signed one, made at start]
     #[arg(long, value_name = "FILE", requires_all = ["in_cluster", "key"])]
     pub(crate) cert: Option<PathBuf>,
     /// Its key (PEM)

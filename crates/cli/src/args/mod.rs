@@ -104,7 +104,7 @@ pub(crate) enum Command {
     Bundle(Bundle),
     /// Check manifests: each finding with its place and remedy
     Lint(Lint),
-    /// OS images: what a node would get with one, and a pool's own built on this computer
+    /// OS images: inspect one, or build a pool's own on this computer
     #[command(subcommand)]
     Image(Image),
     /// The controller: renders configs, rolls them out, drains nodes
@@ -168,7 +168,7 @@ pub(crate) struct Install {
     /// With --image: how long to wait until everything runs
     #[arg(long, requires = "image", value_name = "TIME", value_parser = boot::duration, default_value = "10m")]
     pub(crate) timeout: SignedDuration,
-    /// Install on a cluster whose objects another program keeps, and take them over from it
+    /// Install on a cluster whose objects another program manages, and take them over from it
     #[arg(long)]
     pub(crate) take_over: bool,
     /// With --image: upgrade although the installation says that it must not be upgraded now (its condition Upgradeable)
@@ -248,7 +248,7 @@ pub(crate) struct SecureMetrics {
     /// to `get` the path /metrics
     #[arg(long, value_name = "ADDR", default_value = "off")]
     pub(crate) metrics_secure_listen: Listen,
-    /// The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]
+    /// The certificate for HTTPS (PEM); read again when it changes [default: a self-signed one, made at start]
     #[arg(long, value_name = "FILE", requires = "metrics_key")]
     pub(crate) metrics_cert: Option<PathBuf>,
     /// Its key (PEM)

@@ -69,7 +69,7 @@ pub(crate) struct Render {
 pub(crate) struct Lint {
     #[command(flatten)]
     pub(crate) manifests: Manifests,
-    /// The folder of templates that the base MachineConfigs are made from: what overrides these is reported too
+    /// The folder of templates that the base MachineConfigs are made from: MachineConfigs that override these are reported too
     #[arg(long, value_name = "DIR")]
     pub(crate) templates: Option<PathBuf>,
     /// Exit with 3 for warnings too
@@ -94,7 +94,7 @@ pub(crate) struct Explain {
     /// A path, unit, UNIT/DROPIN, user, kernel argument, extension or field of the spec
     #[arg(value_name = "PATH|UNIT|KARG")]
     pub(crate) what: Option<String>,
-    /// Only what more than one MachineConfig sets
+    /// Only settings that more than one MachineConfig sets
     #[arg(long, conflicts_with = "what")]
     pub(crate) contested: bool,
     #[command(flatten)]

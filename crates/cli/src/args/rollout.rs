@@ -95,9 +95,9 @@ pub(crate) struct Pause {
 /// `approve`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A wave of a RolloutPolicy with \"approval: Needed\" begins only after this. The approval is for the \
-        pool's present config: another one must be approved again. Who approved it, and when, stands in the policy's \
-        status.\n\nExamples:\n  mco approve worker\n  mco approve worker --config \
+    after_help = "A wave of a RolloutPolicy with \"approval: Needed\" begins only after this. The approval is for the pool's \
+        present config: another one must be approved again. The policy's status records who approved it, and \
+        when.\n\nExamples:\n  mco approve worker\n  mco approve worker --config \
         rendered-worker-0123456789abcdef0123456789abcdef    fails if that is not the config that waits"
 )]
 pub(crate) struct Approve {

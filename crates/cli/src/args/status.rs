@@ -64,11 +64,11 @@ pub(crate) struct Status {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The archive holds our objects, the nodes, the objects of our namespace, events, the logs of our pods, and what \
-    `mco status` says. Contents of files and units, Secrets, values of ConfigMaps and of environment variables are left out, and \
-    so is every line that looks like a secret. Look through it all the same before you give it away. What you may not read is \
-    named in errors.txt.\n\nLogs of hosts are not in it: journalctl -u machine-config-daemon\n\nExamples:\n  mco bundle\n  \
-    mco bundle -f report.tar.gz\n  mco bundle -f - | tar -tz"
+    after_help = "The archive holds our objects, the nodes, the objects of our namespace, events, the logs of our pods, and \
+        what `mco status` says. Contents of files and units, Secrets, values of ConfigMaps and of environment variables are \
+        left out, and so is every line that looks like a secret. Still, look through it before you give it away. What you \
+        may not read is named in errors.txt.\n\nLogs of hosts are not in it: journalctl -u \
+        machine-config-daemon\n\nExamples:\n  mco bundle\n  mco bundle -f report.tar.gz\n  mco bundle -f - | tar -tz"
 )]
 pub(crate) struct Bundle {
     #[command(flatten)]

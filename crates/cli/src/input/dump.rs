@@ -102,7 +102,7 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Dump> {
     }
     if !any {
         let notes: String = dump.notes.iter().map(|n| format!("; {n}")).collect();
-        bail!("no .yaml, .yml or .json file was found in what --from names{notes}");
+        bail!("no .yaml, .yml or .json file was found at the path that --from names{notes}");
     }
     Ok(dump)
 }

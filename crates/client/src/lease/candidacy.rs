@@ -36,7 +36,7 @@ impl Candidacy {
     }
 
     /// Waits until this process leads. `None`: `stop` came first, or the task ended by itself.
-    pub async fn won(&mut self, stop: &CancellationToken) -> Option<Handover> {
+    pub async fn until_leader(&mut self, stop: &CancellationToken) -> Option<Handover> {
         let role = tokio::select! {
             // A process that ends begins no further term.
             biased;
@@ -50,7 +50,7 @@ impl Candidacy {
     }
 
     /// Waits until this process no longer leads.
-    pub async fn lost(&mut self) {
+    pub async fn until_lost(&mut self) {
         // An error means that the task has ended: the Lease is no longer renewed.
         let _ = self.lead.wait_for(|role| !role.leads()).await;
     }
@@ -71,12 +71,12 @@ mod tests {
     #[tokio::test]
     async fn a_single_candidate_holds_the_lease_until_it_ends() {
         let (mut candidacy, stop) = (Candidacy::alone(), CancellationToken::new());
-        assert_eq!(candidacy.won(&stop).await, Some(Handover::Clean));
-        assert_eq!(candidacy.won(&stop).await, Some(Handover::Clean), "it still leads");
+        assert_eq!(candidacy.until_leader(&stop).await, Some(Handover::Clean));
+        assert_eq!(candidacy.until_leader(&stop).await, Some(Handover::Clean), "it still leads");
         stop.cancel();
         for _ in 0..32 {
             assert_eq!(
-                candidacy.won(&stop).await,
+                candidacy.until_leader(&stop).await,
                 None,
                 "a process that is ending does not acquire the lease"
             );
@@ -92,13 +92,13 @@ mod tests {
         let task = tokio::spawn(std::future::pending());
         let mut candidacy = Candidacy { lead: sender.subscribe(), give_up: CancellationToken::new(), task };
         stop.cancel();
-        assert_eq!(candidacy.won(&stop).await, None);
+        assert_eq!(candidacy.until_leader(&stop).await, None);
         sender.send_replace(Role::Leads(Handover::Unclean));
-        assert_eq!(candidacy.won(&CancellationToken::new()).await, Some(Handover::Unclean));
+        assert_eq!(candidacy.until_leader(&CancellationToken::new()).await, Some(Handover::Unclean));
         let second = std::time::Duration::from_secs(1);
-        assert!(tokio::time::timeout(second, candidacy.lost()).await.is_err(), "it leads");
+        assert!(tokio::time::timeout(second, candidacy.until_lost()).await.is_err(), "it leads");
         sender.send_replace(Role::Standby);
-        candidacy.lost().await;
+        candidacy.until_lost().await;
         candidacy.task.abort();
     }
 }

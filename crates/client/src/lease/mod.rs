@@ -83,7 +83,7 @@ pub struct TermSignals {
 impl TermSignals {
     /// Whether the lease has expired, even if no other process has noticed yet. A process that was suspended and continues sees
     /// it here.
-    pub fn over(&self) -> bool {
+    pub fn has_expired(&self) -> bool {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| Instant::now() >= at)
     }
 

@@ -51,10 +51,10 @@ async fn a_holder_that_cannot_renew_stops_before_its_lease_expires_for_others() 
         ByLease::new(Client::new(serve, "default"), NAME, terms.clone(), Box::new(ProcessCounts::default));
     let task = tokio::spawn(campaign(me, leading, stop.clone()));
     assert_eq!(*led.wait_for(Role::leads).await.unwrap(), Role::Leads(Handover::Clean));
-    assert!(!terms.over());
+    assert!(!terms.has_expired());
     let begin = Instant::now();
     led.wait_for(|l| !l.leads()).await.unwrap();
-    assert!(terms.over(), "also for a caller that asks, not only for one that waits");
+    assert!(terms.has_expired(), "also for a caller that asks, not only for one that waits");
     assert!(begin.elapsed() < DURATION, "acted for {:?}; the lease lasts {DURATION:?}", begin.elapsed());
     stop.cancel();
     task.await.unwrap();

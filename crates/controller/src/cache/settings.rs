@@ -114,7 +114,7 @@ impl Kind {
     }
 
     /// Which of its objects are watched.
-    pub(crate) fn which(self) -> watcher::Config {
+    pub(crate) fn watch_config(self) -> watcher::Config {
         let all = watcher::Config::default();
         match self.only {
             Some(name) => all.fields(&format!("metadata.name={name}")),
@@ -197,7 +197,7 @@ impl Settings {
 const JUDGED: [&str; 3] = [KUBELET_CONFIG.name, RUNTIME_CONFIG.name, POLICY.name];
 
 /// What other things are made from: the object without a status that we write, and without its version.
-pub(crate) fn input(object: &Value) -> Value {
+pub(crate) fn without_our_status(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut()
         // The status of all other kinds (FeatureGate, ClusterVersion) is somebody else's decision, so it is an input.
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn a_verdict_is_no_change_of_a_setting() {
         let of = |kind: Kind, status: Value, max: i32| {
-            input(&kind.trimmed(&object(json!({"spec": {"maxPods": max}, "status": status}))))
+            without_our_status(&kind.trimmed(&object(json!({"spec": {"maxPods": max}, "status": status}))))
         };
         assert_eq!(of(KUBELET_CONFIG, json!({"a": 1}), 1), of(KUBELET_CONFIG, json!({}), 1));
         assert_ne!(of(KUBELET_CONFIG, json!({}), 2), of(KUBELET_CONFIG, json!({}), 1));

@@ -168,7 +168,7 @@ impl<T> Store<T> {
     }
 
     /// Waits until the cache is marked as possibly out of date (see [`Cache::doubt`]).
-    pub(crate) async fn doubted(&self) {
+    pub(crate) async fn until_doubted(&self) {
         let _ = self.synced.subscribe().wait_for(|s| !*s).await;
     }
 
@@ -208,7 +208,7 @@ impl<T> Store<T> {
         if gone { None } else { self.apply(name.to_owned(), item) }
     }
 
-    /// Takes out an object that was deleted, and not another one that has its name by now.
+    /// Removes a deleted object, unless another object has its name by now.
     pub(crate) fn delete(&self, name: &str, uid: &str) -> Option<Change<T>> {
         {
             let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,7 +11,7 @@ use api::v1::{ControllerConfig, MachineConfigNode, MachineConfigPool, PinnedImag
 use api::v1alpha1::RolloutPolicy;
 use build::JobFacts;
 use rollout::view::{EtcdMember, NodeView};
-use rollout::{ConfigView, Configs, Looked};
+use rollout::{ConfigView, Configs, ImageLookup};
 use std::sync::Arc;
 
 /// The caches.
@@ -54,29 +54,29 @@ impl Configs for Stores {
         let config = self.configs.get(name)?;
         let (pool, looked) = match &*config {
             Config::Rendered(rendered) => {
-                let looked = Looked::of(rendered.metadata.annotations.as_ref(), config.os_image_url());
+                let looked = ImageLookup::of(rendered.metadata.annotations.as_ref(), config.os_image_url());
                 (Some(rendered.pool.as_str().into()), looked)
             }
-            Config::Source(_) => (None, Looked::default()),
+            Config::Source(_) => (None, ImageLookup::default()),
         };
         Some(ConfigView { pool, os_image_url: config.os_image_url().into(), looked })
     }
 }
 
 /// An object kept whole, except for `metadata.managedFields`.
-pub(crate) fn whole<K: ResourceExt>(mut object: K) -> Item<K> {
+pub(crate) fn untrimmed<K: ResourceExt>(mut object: K) -> Item<K> {
     object.managed_fields_mut().clear();
     Item { version: version_of(&object), uid: object.uid().unwrap_or_default(), value: Arc::new(object) }
 }
 
 /// Where a Secret is: namespace and name.
-pub(crate) type Place = Option<(String, String)>;
+pub(crate) type SecretLocation = Option<(String, String)>;
 
 /// The namespace of a reference that names none.
 pub(crate) const DEFAULT_NAMESPACE: &str = "openshift-config";
 
 /// Where the pull secret is.
-pub(crate) fn place(at: Option<&ObjectReference>) -> Place {
+pub(crate) fn pull_secret_location(at: Option<&ObjectReference>) -> SecretLocation {
     let at = at?;
     let namespace = at.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
     Some((namespace, at.name.clone().unwrap_or_default()))

@@ -47,7 +47,7 @@ pub(crate) fn key_of(object: &impl ResourceExt) -> String {
     }
 }
 
-/// What follows if a kind is not served.
+/// Whether a kind has to be served, and what its absence means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
     /// Nothing is done before it was listed.
@@ -69,7 +69,7 @@ impl Presence {
 
 /// What happens when a kind cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need {
+pub(crate) enum ReadRequirement {
     /// Nothing is decided until it can.
     Always,
     /// If it is not served, or we may not read it, it counts as empty.
@@ -84,7 +84,7 @@ pub(crate) enum Need {
 /// what happens when it cannot be read.
 pub(crate) struct WatchedKind {
     pub(crate) kind: String,
-    pub(crate) need: Need,
+    pub(crate) need: ReadRequirement,
     pub(crate) api: Api<DynamicObject>,
     /// Which of its objects are watched.
     pub(crate) which: watcher::Config,
@@ -229,7 +229,7 @@ pub(crate) async fn follow<K, T>(
                 let name = key_of(&object);
                 let change = match item(object) {
                     Some((name, item)) => store.apply(name, item),
-                    // It could be decoded before and no longer can: we no longer know what it says.
+                    // It can no longer be decoded, so its present content is unknown.
                     None => store.remove(&name),
                 };
                 change.iter().for_each(&on_change);

@@ -177,7 +177,7 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
     ];
     let (stores, own_writes, templates) = (stores(), OwnPoolWrites::default(), TemplateGate::default());
     own_writes.expect("worker", api::v1::PoolConfiguration { name: "ours".to_owned(), ..Default::default() });
-    let known = Known { stores: &stores, own_writes: &own_writes, templates: &templates };
+    let known = KnownObjects { stores: &stores, own_writes: &own_writes, templates: &templates };
     let wrong = std::cell::RefCell::new(vec![]);
     let is = |about: &str, changed: Changed<'_>, want: &str| {
         let marked = words(dirty(&MARKERS, &changed, known));

@@ -1,7 +1,7 @@
 //! Writes in flight: how many at once, which have no answer yet, which changes are the echoes of our own writes, and when a
 //! refusal is reported.
 //!
-//! What it is not: the choice of what to write, or where answers lead ([`Answers`] hands them on).
+//! What it is not: the choice of what to write, or where answers lead ([`WriteContext`] passes them on).
 
 pub(crate) mod nodes;
 pub(crate) mod pools;
@@ -13,7 +13,7 @@ use api::v1::MachineConfigPool;
 use kube::Client;
 
 /// What writes need of the rest of the controller: the connection, and the caches that their answers go to.
-pub(crate) trait Answers: Send + Sync {
+pub(crate) trait WriteContext: Send + Sync {
     /// The connection to the API server.
     fn client(&self) -> Client;
     /// The version of a Node that the cache holds.

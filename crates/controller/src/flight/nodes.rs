@@ -5,7 +5,7 @@
 //! What it is not: the choice of what to write.
 
 use crate::cache::trimmed::TrimmedNode;
-use crate::flight::Answers;
+use crate::flight::WriteContext;
 use crate::io::backoff::WORK;
 use client::lease::{STRAY, TermSignals};
 use client::{CallError, call};
@@ -31,7 +31,7 @@ pub(crate) const PATCHES_IN_FLIGHT: usize = 32;
 
 /// Whose patch a permit is for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Whose<'a> {
+pub(crate) enum PatchOf<'a> {
     /// A drain's.
     Drain,
     /// That of a node of this pool.
@@ -60,8 +60,8 @@ impl Default for Permits {
 
 impl Permits {
     /// The permits of one pool, or of drains.
-    fn of(&self, whose: Whose<'_>) -> Arc<Semaphore> {
-        let Whose::Pool(pool) = whose else { return self.drains.clone() };
+    fn of(&self, whose: PatchOf<'_>) -> Arc<Semaphore> {
+        let PatchOf::Pool(pool) = whose else { return self.drains.clone() };
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || Arc::new(Semaphore::new(PATCHES_IN_FLIGHT));
         pools.entry(pool.to_owned()).or_insert_with(new).clone()
@@ -69,16 +69,16 @@ impl Permits {
 
     /// Waits for a permit to send a Node patch, and until the lease is held. Never returns once [`Permits::close`] was
     /// called.
-    pub(crate) async fn take(&self, whose: Whose<'_>, terms: &TermSignals) -> OwnedSemaphorePermit {
+    pub(crate) async fn take(&self, whose: PatchOf<'_>, terms: &TermSignals) -> OwnedSemaphorePermit {
         let permit = self.of(whose).acquire_owned().await;
         // The lease may still be renewed. If it is not, the pass that waits here is dropped with all others.
-        while terms.over() {
+        while terms.has_expired() {
             tokio::time::sleep(LEASE_LOOK).await;
         }
         match permit {
             Ok(permit) if !self.closing.is_cancelled() => permit,
             none => {
-                // The one who waits for all permits must get this one.
+                // A task that waits for all permits must get this one.
                 drop(none);
                 std::future::pending().await
             }
@@ -130,7 +130,7 @@ const LOOK: Duration = Duration::from_millis(250);
 /// is an answer; or the Node has another version, to which the patch is not bound; or the patch has arrived or never
 /// will.
 pub(crate) async fn until_settled(
-    answers: &impl Answers,
+    answers: &impl WriteContext,
     place: &OwnedSemaphorePermit,
     patch: &NodePatch,
 ) -> Result<(), CallError> {
@@ -152,7 +152,7 @@ pub(crate) async fn until_settled(
 
 /// Sends one Node patch, holding a permit, until it is answered (see [`until_answered`]).
 pub(crate) async fn send(
-    answers: &impl Answers,
+    answers: &impl WriteContext,
     place: &OwnedSemaphorePermit,
     patch: &NodePatch,
 ) -> Result<(), CallError> {
@@ -172,7 +172,7 @@ pub(crate) async fn send(
 /// to a version it takes effect at most once. A refusal says that the node has changed, maybe by an earlier copy of
 /// this patch; so the node is read before anything else is decided.
 pub(crate) async fn until_answered(
-    answers: &impl Answers,
+    answers: &impl WriteContext,
     _place: &OwnedSemaphorePermit,
     name: &str,
     body: &Patch<Value>,
@@ -208,7 +208,7 @@ pub(crate) async fn until_answered(
 }
 
 /// Puts the current Node into the cache as soon as it can be read.
-async fn read(answers: &impl Answers, name: &str) {
+async fn read(answers: &impl WriteContext, name: &str) {
     let api = Api::<TrimmedNode>::all(answers.client());
     let (mut attempt, mut faults) = (0, 0);
     loop {

@@ -4,13 +4,13 @@
 //!
 //! What it is not: the choice of what to write.
 
-use crate::flight::Answers;
+use crate::flight::WriteContext;
 use crate::io::clock::now;
 use api::conditions::{self, Condition};
 use api::k8s::ResourceExt;
 use api::names::annotation;
 use api::v1::{MachineConfigPool, MachineConfigPoolStatus, PoolConfiguration};
-use client::merge_patch::{bound, difference};
+use client::merge_patch::{bound_to_version, difference};
 use client::{CallError, call};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -57,7 +57,7 @@ impl OwnPoolWrites {
 
 /// Writes the list of nodes that a pool expects to boot into it, if the plan changes it.
 pub(crate) async fn write_first_boot_nodes(
-    answers: &impl Answers,
+    answers: &impl WriteContext,
     pool: &MachineConfigPool,
     change: &Change<Arc<str>>,
 ) -> Result<(), CallError> {
@@ -79,14 +79,14 @@ pub(crate) async fn write_first_boot_nodes(
 
 /// Writes the differences of a pool's status, bound to the version that it was computed from.
 pub(crate) async fn write_status(
-    answers: &impl Answers,
+    answers: &impl WriteContext,
     pool: &MachineConfigPool,
     status: &MachineConfigPoolStatus,
 ) -> Result<(), CallError> {
     let name = pool.name_any();
     let old = pool.status.as_ref().map_or(json!({}), |s| json!(s));
     let Some(patch) = difference(&old, &json!(status)) else { return Ok(()) };
-    let body = Patch::Merge(bound("status", &patch, pool.metadata.resource_version.as_deref()));
+    let body = Patch::Merge(bound_to_version("status", &patch, pool.metadata.resource_version.as_deref()));
     let api = Api::<MachineConfigPool>::all(answers.client());
     let answer = call(
         || format!("status of machineconfigpool {name}"),
@@ -99,7 +99,7 @@ pub(crate) async fn write_status(
 
 /// Writes one condition of a pool if it says something new.
 pub(crate) async fn set_condition(
-    answers: &impl Answers,
+    answers: &impl WriteContext,
     pool: &MachineConfigPool,
     condition: Condition,
 ) -> Result<(), CallError> {

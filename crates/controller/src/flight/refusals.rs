@@ -108,9 +108,9 @@ pub(crate) enum NotWritten {
 
 /// What currently fails, by what was tried, and since when.
 #[derive(Debug, Default)]
-pub(crate) struct Troubles(Mutex<HashMap<String, Instant>>);
+pub(crate) struct CurrentFailures(Mutex<HashMap<String, Instant>>);
 
-impl Troubles {
+impl CurrentFailures {
     /// The API server's message once it must be reported; `None` while the failure may still pass by itself.
     pub(crate) fn due_message(&self, what: &str, error: &impl Failure) -> Option<String> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -200,17 +200,17 @@ impl SideProblems {
 
 /// The outcomes of one pass's writes: each write is tried, even if others fail.
 #[derive(Debug, Default)]
-pub(crate) struct Writes {
+pub(crate) struct WriteOutcomes {
     stale: bool,
     refused: bool,
     failed: Option<String>,
 }
 
-impl Writes {
+impl WriteOutcomes {
     /// Records one write. Returns the message to report, if it failed and that is due.
     pub(crate) fn record(
         &mut self,
-        troubles: &Troubles,
+        troubles: &CurrentFailures,
         what: &str,
         done: Result<(), impl Failure>,
     ) -> Option<String> {
@@ -274,7 +274,7 @@ mod tests {
             (500, "failed calling webhook \"w.example\"", false),
             (503, "no", false),
         ] {
-            let (troubles, error) = (Troubles::default(), error(code, message));
+            let (troubles, error) = (CurrentFailures::default(), error(code, message));
             assert_eq!(troubles.due_message("a", &error).is_some(), at_once, "{code} {message}");
             tokio::time::advance(LASTS / 2).await;
             assert_eq!(troubles.due_message("a", &error).is_some(), at_once, "{code} {message}");
@@ -284,7 +284,7 @@ mod tests {
             troubles.resolved("a");
             assert_eq!(troubles.due_message("a", &error).is_some(), at_once, "it begins anew");
         }
-        let long = Troubles::default().due_message("a", &error(422, &"x".repeat(1_000_000))).unwrap();
+        let long = CurrentFailures::default().due_message("a", &error(422, &"x".repeat(1_000_000))).unwrap();
         assert!(long.len() < 3000, "{}", long.len());
     }
 }

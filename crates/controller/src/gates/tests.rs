@@ -63,7 +63,7 @@ fn a_pool_is_rendered_only_from_templates_machine_configs_that_are_as_the_templa
             WAIT_FOR_TEMPLATES,
             "{about}: nothing is known"
         );
-        assert!(all.made(&config(1), &wanted) && !all.made(&config(1), &wanted));
+        assert!(all.record_produced(&config(1), &wanted) && !all.record_produced(&config(1), &wanted));
         for pool in [&workers, &infra] {
             let want = if fine { RenderGate::Open } else { WAIT_FOR_TEMPLATES };
             assert_eq!(all.check(&config(1), pool, &standing), want, "{about}");

@@ -123,7 +123,7 @@ impl ImageMetrics {
             "Unix time at which a pool's image build ended",
             m.build_end.clone(),
         );
-        r.register("ocl_build", "Image builds by the state that they ended in", m.builds.clone());
+        r.register("ocl_build", "Image builds by their final state", m.builds.clone());
         r.register(
             "ocl_build_job_state",
             "1 for the state of the Job of a pool's image build",
@@ -136,7 +136,7 @@ impl ImageMetrics {
         );
         r.register(
             "ocl_build_retries",
-            "Pods of image builds that came after one that failed",
+            "Pods of image builds that were started after a failed one",
             m.retries.clone(),
         );
         r.register(
@@ -164,7 +164,7 @@ impl ImageMetrics {
             "1 for the outcome of the last push of a pool's image to its registry",
             m.push_state.clone(),
         );
-        r.register("ocl_image_push", "Pushes of images by how they ended", m.pushes.clone());
+        r.register("ocl_image_push", "Pushes of images by their outcome", m.pushes.clone());
         r.register(
             "ocl_build_queue_duration_seconds",
             "How long image builds waited for their Job to start",

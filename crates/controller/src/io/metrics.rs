@@ -237,7 +237,7 @@ impl Metrics {
     }
 
     /// Records that a key was worked on: how long it had waited, and how long the pass took.
-    pub(crate) fn worked(&self, name: &'static str, waited: Duration, took: Duration) {
+    pub(crate) fn record_pass(&self, name: &'static str, waited: Duration, took: Duration) {
         let labels = QueueName { name };
         self.queue_latency.get_or_create(&labels).observe(waited.as_secs_f64());
         self.work_duration.get_or_create(&labels).observe(took.as_secs_f64());

@@ -16,7 +16,7 @@ const MAX: usize = 63;
 const READABLE: usize = 16;
 /// Bytes of the hash. 48 bits are enough for any number of pools.
 const HASH: usize = 6;
-/// What follows the pool's name. It is kept whole, because our finalizers are recognised by it.
+/// The part after the pool's name. It is never shortened, because our finalizers are recognised by it.
 const AFTER_POOL: &str = "-generated-";
 
 /// The finalizer for a MachineConfig of this name. Names of others are short enough already and stay as they are.
@@ -33,7 +33,7 @@ pub(crate) fn finalizer(name: &str) -> String {
 }
 
 /// The finalizers for these names, if the object's differ.
-pub(crate) fn differing(wanted: &[String], object: &serde_json::Value) -> Option<BTreeSet<String>> {
+pub(crate) fn finalizers_to_write(wanted: &[String], object: &serde_json::Value) -> Option<BTreeSet<String>> {
     let wanted: BTreeSet<String> = wanted.iter().map(|name| finalizer(name)).collect();
     let has = object.pointer("/metadata/finalizers").and_then(serde_json::Value::as_array);
     let has: BTreeSet<&str> = has.into_iter().flatten().filter_map(serde_json::Value::as_str).collect();
@@ -83,11 +83,11 @@ mod tests {
         let name = format!("99-{}-generated-kubelet", "p".repeat(60));
         let wanted = ["foregroundDeletion".to_owned(), name];
         let bare = json!({"metadata": {}});
-        let all = differing(&wanted, &bare).unwrap();
+        let all = finalizers_to_write(&wanted, &bare).unwrap();
         assert_eq!(all.len(), 2);
         let done = json!({"metadata": {"finalizers": all}});
-        assert_eq!(differing(&wanted, &done), None);
-        assert_eq!(differing(&["foregroundDeletion".to_owned()], &done).unwrap().len(), 1);
-        assert_eq!(differing(&[], &bare), None);
+        assert_eq!(finalizers_to_write(&wanted, &done), None);
+        assert_eq!(finalizers_to_write(&["foregroundDeletion".to_owned()], &done).unwrap().len(), 1);
+        assert_eq!(finalizers_to_write(&[], &bare), None);
     }
 }

@@ -9,7 +9,7 @@
 //! waits for it.
 
 use crate::cache::trimmed::Config;
-use crate::change::{Changed, DirtyKeys, Known};
+use crate::change::{Changed, DirtyKeys, KnownObjects};
 use crate::passes::descriptor::{Descriptor, stateless};
 use crate::queue::{Outcome, Pass, Work};
 use crate::rights::{Right, kind};
@@ -79,7 +79,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     start: |shared, _| stateless(shared, pass),
 };
 
-fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
+fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKeys) {
     match changed {
         Changed::Pool(change) => {
             let reached = |p: &MachineConfigPool| p.status.as_ref().map(|s| s.configuration.name.clone());
@@ -307,7 +307,7 @@ mod tests {
             "status": {"pools": [{"name": "worker", "config": "rendered-w-2", "proved": "rendered-w-1"}]},
         }))
         .unwrap();
-        shared.stores.rollout_policies.apply("p".to_owned(), crate::cache::stores::whole(policy));
+        shared.stores.rollout_policies.apply("p".to_owned(), crate::cache::stores::untrimmed(policy));
         assert!(in_use(&shared).contains("rendered-w-1"), "{:?}", in_use(&shared));
     }
 }

@@ -9,11 +9,11 @@
 
 use crate::cache::settings::{self, KUBELET_CONFIG, Kind as Setting, RUNTIME_CONFIG};
 use crate::cache::trimmed::Config;
-use crate::change::{Changed, DirtyKeys, Known};
-use crate::flight::refusals::{WriteError, Writes};
+use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::flight::refusals::{WriteError, WriteOutcomes};
 use crate::io::clock::now;
 use crate::passes::descriptor::{Descriptor, stateless};
-use crate::passes::finalizers::differing;
+use crate::passes::finalizers::finalizers_to_write;
 use crate::passes::own_configs::{create_or_restore, delete};
 use crate::passes::templates::{self, Failure};
 use crate::queue::{Outcome, Pass, Work};
@@ -75,7 +75,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
 
 /// A change that marks this pass also closes the gate (see [`Shared::changed`]): no pool is rendered until the
 /// generated MachineConfigs are up to date.
-fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
+fn marked_by(changed: &Changed<'_>, _: KnownObjects<'_>, marks: &mut DirtyKeys) {
     let concerns = match changed {
         // Settings select pools by their labels.
         Changed::Pool(change) => {
@@ -154,14 +154,14 @@ fn settle(shared: &Shared, count: u64, refused: BTreeMap<String, String>) {
 async fn carry_out(
     shared: &Shared,
     config: &ControllerConfig,
-) -> Result<(Writes, BTreeMap<String, String>), Failure> {
+) -> Result<(WriteOutcomes, BTreeMap<String, String>), Failure> {
     let plan = planned(shared, config).await?;
     let mut refused: BTreeMap<String, String> = BTreeMap::new();
     for (pool, errors) in &plan.refused {
         let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
         refused.insert(pool.clone(), all.join("; "));
     }
-    let mut writes = Writes::default();
+    let mut writes = WriteOutcomes::default();
     let mut book = |what: &str, done: Result<(), WriteError>| {
         let words = writes.record(&shared.troubles, what, done)?;
         Some(format!("{what} failed: {words}"))
@@ -303,7 +303,7 @@ fn version(object: &Value) -> Option<&str> {
 async fn write_metadata(shared: &Shared, plan: &ObjectPlan) -> Result<(), CallError> {
     let kind = setting(plan.kind);
     let Some(have) = shared.settings.get(kind, &plan.name) else { return Ok(()) };
-    let finalizers = plan.finalizers.as_deref().and_then(|wanted| differing(wanted, &have));
+    let finalizers = plan.finalizers.as_deref().and_then(|wanted| finalizers_to_write(wanted, &have));
     if plan.suffix.is_none() && finalizers.is_none() {
         return Ok(());
     }

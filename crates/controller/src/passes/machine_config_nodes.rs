@@ -5,7 +5,7 @@
 //! out.
 
 use crate::cache::trimmed::TrimmedMachineConfigNode;
-use crate::change::{Changed, DirtyKeys, Known};
+use crate::change::{Changed, DirtyKeys, KnownObjects};
 use crate::io::clock::now;
 use crate::passes::descriptor::{Descriptor, stateless};
 use crate::queue::{Outcome, Pass, Work};
@@ -14,10 +14,10 @@ use crate::shared::Shared;
 use api::k8s::ResourceExt;
 use api::names::own;
 use api::v1::{ControllerConfig, MachineConfigNode, MachineConfigPool};
-use client::merge_patch::{bound, difference};
+use client::merge_patch::{bound_to_version, difference};
 use client::{CallError, call};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use rollout::mcn::{self, Action, Progress};
+use rollout::machine_config_nodes::{self, Action, Progress};
 use rollout::view::NodeView;
 use rollout::{Cluster, Index};
 use serde_json::json;
@@ -46,7 +46,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     start: |shared, _| stateless(shared, pass),
 };
 
-fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
+fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKeys) {
     let all = || known.stores.nodes.names();
     match changed {
         Changed::Pool(change) => {
@@ -146,7 +146,7 @@ async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
     // Nodes in no pool are not ours. An object that exists already is still kept up to date.
     let node = node.filter(|_| pool.is_some() || object.is_some());
     let existing: Vec<&MachineConfigNode> = object.as_deref().into_iter().collect();
-    for action in mcn::lifecycle(node.as_deref().map(|n| (n, pool)), &existing) {
+    for action in machine_config_nodes::lifecycle(node.as_deref().map(|n| (n, pool)), &existing) {
         match action {
             Action::Create(wanted) => {
                 let made = shared.api::<MachineConfigNode>();
@@ -221,12 +221,13 @@ async fn try_report(shared: &Shared, node: &NodeView, step: &Progress) -> Result
     let what = || format!("status of machineconfignode {}", node.name);
     let object = call(what, api.get(&node.name)).await?;
     let generation = object.metadata.generation.unwrap_or_default();
-    let Some(status) = mcn::advance(object.status.as_ref(), step, node, generation, &now()) else {
+    let Some(status) = machine_config_nodes::advance(object.status.as_ref(), step, node, generation, &now())
+    else {
         return Ok(());
     };
     let old = object.status.as_ref().map_or_else(|| json!({}), |s| json!(s));
     let Some(patch) = difference(&old, &json!(status)) else { return Ok(()) };
-    let body = Patch::Merge(bound("status", &patch, object.metadata.resource_version.as_deref()));
+    let body = Patch::Merge(bound_to_version("status", &patch, object.metadata.resource_version.as_deref()));
     let api = shared.api::<TrimmedMachineConfigNode>();
     let answer = call(what, api.patch_status(&node.name, &PatchParams::default(), &body)).await?;
     shared.machine_config_node_answer(answer);

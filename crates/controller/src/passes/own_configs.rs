@@ -13,7 +13,7 @@ use crate::cache::trimmed::Config;
 use crate::cache::watch::version_of;
 use crate::flight::refusals::WriteError;
 use crate::flight::stored_configs::digest;
-use crate::gates::fixed;
+use crate::gates::with_our_fields;
 use crate::io::events::{Source, reference};
 use crate::shared::Shared;
 use api::events::ControllerEvent;
@@ -58,14 +58,14 @@ enum Write {
 
 fn change(have: Option<&MachineConfig>, wanted: &MachineConfig) -> Option<Write> {
     let Some(have) = have else { return Some(Write::Create) };
-    let mut patch = difference(&json!(have), &json!(fixed(have, wanted)))?;
+    let mut patch = difference(&json!(have), &json!(with_our_fields(have, wanted)))?;
     patch["metadata"]["resourceVersion"] = json!(have.metadata.resource_version);
     Some(Write::Patch(patch))
 }
 
 /// The fields that the API server stored differently from what was sent; `None` if all are as sent.
 fn altered(answer: &MachineConfig, wanted: &MachineConfig) -> Option<String> {
-    difference(&json!(answer), &json!(fixed(answer, wanted))).map(|patch| fields(&patch))
+    difference(&json!(answer), &json!(with_our_fields(answer, wanted))).map(|patch| fields(&patch))
 }
 
 /// The names of the fields that a patch changes; never their values.

@@ -5,8 +5,8 @@
 
 use crate::cache::store::KNOWN_AGAIN;
 use crate::cache::stores::Stores;
-use crate::change::{Changed, DirtyKeys, Known};
-use crate::flight::Answers as _;
+use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::flight::WriteContext as _;
 use crate::flight::pools::set_condition;
 use crate::passes::descriptor::{Descriptor, stateless};
 use crate::queue::{Outcome, Pass, Work};
@@ -32,7 +32,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     start: |shared, _| stateless(shared, pass),
 };
 
-fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
+fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKeys) {
     match changed {
         Changed::Pool(change) => {
             // Neither a status nor a rollout says anything about sets.

@@ -12,7 +12,7 @@
 //! What it is not: the reading of images (see `registry`), or which stream a pool follows (see `render`).
 
 use crate::cache::settings::{CLUSTER_VERSION, FEATURE_GATE, STREAMS};
-use crate::change::{Changed, DirtyKeys, Known};
+use crate::change::{Changed, DirtyKeys, KnownObjects};
 use crate::flight::refusals::{AGAIN, Topic};
 use crate::passes::descriptor::{Descriptor, stateless};
 use crate::passes::os_images::access;
@@ -53,7 +53,7 @@ const SELDOM: Duration = Duration::from_mins(5);
 /// Under which name the API server keeps our writes of the status.
 const MANAGER: &str = "machine-config-controller-streams";
 
-fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
+fn marked_by(changed: &Changed<'_>, _: KnownObjects<'_>, marks: &mut DirtyKeys) {
     let concerns = match changed {
         Changed::Setting(kind) => [STREAMS, FEATURE_GATE, CLUSTER_VERSION].contains(kind),
         Changed::ControllerConfig(change) => {
@@ -85,14 +85,14 @@ fn of_release(cluster: Option<&ControllerConfig>, version: Option<&Value>) -> Ve
 
 /// Which images to look into.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Wanted {
+enum WantedStreams {
     /// As the annotation lists them. Each of them counts.
     Listed(String),
     /// Those of the release. One that cannot be looked into keeps no other from being listed.
     Release(String),
 }
 
-impl Wanted {
+impl WantedStreams {
     fn images(&self) -> &str {
         let (Self::Listed(images) | Self::Release(images)) = self;
         images
@@ -120,14 +120,14 @@ fn note<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
 
 /// The images to look into; `None`: the status is left alone, or is from them already. `by_us`: of a status without an annotation,
 /// whether it is a fill of ours that was cut off.
-fn wanted(object: &Value, release: &[String], by_us: bool) -> Option<Wanted> {
+fn wanted(object: &Value, release: &[String], by_us: bool) -> Option<WantedStreams> {
     let listed = note(object, own::STREAM_IMAGES).filter(|images| !images.trim().is_empty());
     let is_filled = object.pointer("/status/availableStreams/0").is_some();
     let from = note(object, own::STREAMS_FROM);
     let wanted = match listed {
-        Some(images) => Wanted::Listed(images.to_owned()),
+        Some(images) => WantedStreams::Listed(images.to_owned()),
         None if release.is_empty() || is_filled && from.is_none() && !by_us => return None,
-        None => Wanted::Release(release.join(" ")),
+        None => WantedStreams::Release(release.join(" ")),
     };
     (from != Some(wanted.images()) || !is_filled).then_some(wanted)
 }
@@ -142,9 +142,11 @@ fn status(object: &Value, streams: &[Stream], lacking: bool) -> Result<Value, St
     all.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
     let known: Vec<&str> = all.iter().filter_map(|s| s["name"].as_str()).collect();
     if known.is_empty() {
-        return Err("no two of the images are the OS and the extensions of one stream, by their labels containers.bootc, \
-            io.openshift.os.extensions and io.openshift.os.streamclass"
-            .to_owned());
+        return Err(
+            "the images contain no pair of OS image and extensions image of one stream, by their labels \
+            containers.bootc, io.openshift.os.extensions and io.openshift.os.streamclass"
+                .to_owned(),
+        );
     }
     let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let asked = text("/spec/defaultStream");
@@ -178,7 +180,7 @@ async fn pass(shared: Arc<Shared>, _: String) -> Outcome {
         Err(Failure::Look(why) | Failure::Lacks(why)) => Some(why.clone()),
     };
     let is = match &done {
-        Err(Failure::Lacks(_)) => "may lack streams, because an image cannot be looked into",
+        Err(Failure::Lacks(_)) => "may lack streams, because an image cannot be inspected",
         _ => "is not filled",
     };
     if let Some(words) = &words {
@@ -228,8 +230,8 @@ async fn carry_out(shared: &Shared) -> Result<(), Failure> {
     let access = access::settings(shared, worker.as_deref().unwrap_or_default(), Cache::default()).await;
     let registry = Registry::new(access.map_err(Failure::Look)?);
     let streams = match wanted {
-        Wanted::Listed(_) => Box::pin(registry.streams(&read)).await.map(|streams| (streams, None)),
-        Wanted::Release(_) => Box::pin(registry.streams_of_some(&read)).await,
+        WantedStreams::Listed(_) => Box::pin(registry.streams(&read)).await.map(|streams| (streams, None)),
+        WantedStreams::Release(_) => Box::pin(registry.streams_of_some(&read)).await,
     };
     let (streams, lacking) = streams.map_err(|e| Failure::Look(e.to_string()))?;
     let status = status(&object, &streams, lacking.is_some()).map_err(Failure::Look)?;
@@ -264,7 +266,7 @@ mod tests {
             ("another list", object(Some("a c"), Some("a b"), json!([{}])), Some("a c")),
             ("emptied", object(Some("a b"), Some("a b"), json!([])), Some("a b")),
         ] {
-            let want = want.map(|images: &str| Wanted::Listed(images.to_owned()));
+            let want = want.map(|images: &str| WantedStreams::Listed(images.to_owned()));
             assert_eq!(wanted(&object, &[], false), want, "{about}");
         }
         assert_eq!(wanted(&json!({}), &[], true), None);
@@ -281,7 +283,7 @@ mod tests {
         assert_eq!(of_release(Some(&cluster), None), Vec::<String>::new(), "a plain cluster has no release");
         let release = ["os".to_owned(), "release".to_owned()];
         let object = |listed: Option<&str>, from: Option<&str>, streams: Value| json!({"metadata": {"annotations": {own::STREAM_IMAGES: listed, own::STREAMS_FROM: from}}, "status": {"availableStreams": streams}});
-        let ours = Some(Wanted::Release("os release".to_owned()));
+        let ours = Some(WantedStreams::Release("os release".to_owned()));
         for (about, object, by_us, want) in [
             ("empty", object(None, None, json!([])), false, ours.clone()),
             ("filled from this release", object(None, Some("os release"), json!([{}])), false, None),
@@ -303,7 +305,7 @@ mod tests {
                 "a list counts more",
                 object(Some("a"), Some("os release"), json!([{}])),
                 false,
-                Some(Wanted::Listed("a".to_owned())),
+                Some(WantedStreams::Listed("a".to_owned())),
             ),
         ] {
             assert_eq!(wanted(&object, &release, by_us), want, "{about}");
@@ -382,7 +384,7 @@ mod tests {
             ("", "gone", &both[..1], Ok("rhel-10")),
             ("", "gone", &both[..], Err("\"\"; the images have the streams rhel-10, rhel-9")),
             ("rhel-8", "rhel-9", &both[..], Err("\"rhel-8\"")),
-            ("rhel-9", "", &[][..], Err("no two of the images")),
+            ("rhel-9", "", &[][..], Err("no pair of OS image and extensions image")),
         ] {
             match (status(&object(spec, now), streams, false), want) {
                 (Ok(status), Ok(want)) => {

@@ -3,7 +3,7 @@
 //!
 //! What it is not: the rule (see `rollout::topology`).
 
-use crate::change::{Changed, DirtyKeys, Known};
+use crate::change::{Changed, DirtyKeys, KnownObjects};
 use crate::flight::refusals::{AGAIN, Topic};
 use crate::passes::descriptor::{Descriptor, stateless};
 use crate::queue::{Outcome, Pass, Work};
@@ -27,7 +27,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     start: |shared, _| stateless(shared, pass),
 };
 
-fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
+fn marked_by(changed: &Changed<'_>, _: KnownObjects<'_>, marks: &mut DirtyKeys) {
     let concerns = match changed {
         // A node was added or removed, or has another role.
         Changed::Node(change) => {
@@ -41,7 +41,7 @@ fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
     }
 }
 
-/// The key of this write in [`crate::flight::refusals::Troubles`].
+/// The key of this write in [`crate::flight::refusals::CurrentFailures`].
 const TOPOLOGY: &str = "topology";
 
 /// One pass over all nodes.

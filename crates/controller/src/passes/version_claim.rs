@@ -9,7 +9,7 @@
 //! What it is not: leadership (see `client::lease`). Two controllers of one cluster settle that by the Lease.
 
 use crate::flight::refusals::AGAIN;
-use crate::gates::{ClaimHistory, held, other};
+use crate::gates::{ClaimHistory, generated_by_another, released_for_another};
 use crate::io::events::{Source, reference};
 use crate::queue::Pass;
 use crate::shared::Shared;
@@ -85,12 +85,12 @@ pub(crate) async fn claim_version(
     config: &ControllerConfig,
 ) -> Result<Option<Duration>, CallError> {
     let version = shared.versions.raw.as_str();
-    let past = shared.gates.version.past();
-    if let Some(released) = held(config, version) {
+    let past = shared.gates.version.claims();
+    if let Some(released) = released_for_another(config, version) {
         return Ok(wait_for_operator(shared, config, released, &past));
     }
     let past = ClaimHistory { held: None, why: past.why.filter(|_| past.held.is_none()), ..past };
-    let step = decide(other(config, version), &past, Instant::now());
+    let step = decide(generated_by_another(config, version), &past, Instant::now());
     let name = config.name_any();
     let trouble = || format!("generated-by-version of {name}");
     if step == Step::Nothing {
@@ -109,7 +109,7 @@ pub(crate) async fn claim_version(
         }
         Err(error) => {
             let Some(words) = shared.troubles.due_message(&trouble(), &error) else { return Err(error) };
-            let found = other(config, version).unwrap_or_default();
+            let found = generated_by_another(config, version).unwrap_or_default();
             let why = format!(
                 "ControllerConfig {name}: metadata.annotations[{GENERATED_BY_VERSION}] is {found:?}, but \
                  this controller is {version:?} and cannot change it: {words}"
@@ -154,7 +154,7 @@ async fn change(
     let what = || format!("metadata of controllerconfig {name}");
     // The cache does not keep who wrote it.
     let there = call(what, api.get(&name)).await?;
-    let Some(found) = other(&there, version).map(str::to_owned) else {
+    let Some(found) = generated_by_another(&there, version).map(str::to_owned) else {
         shared.controller_config_answer(there);
         return Ok(None);
     };
@@ -198,7 +198,7 @@ async fn change(
 
 /// Records why the pools wait, and has them report it.
 fn report_why(shared: &Shared, past: ClaimHistory) {
-    if shared.gates.version.past() == past {
+    if shared.gates.version.claims() == past {
         return;
     }
     if let Some(why) = &past.why {

@@ -5,9 +5,9 @@
 use api::k8s::Time;
 use std::sync::Arc;
 
-/// The RolloutPolicy that a gate stands in.
+/// The RolloutPolicy that a gate belongs to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct OfPolicy {
+pub(super) struct PolicyReference {
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) generation: Option<i64>,
@@ -15,13 +15,13 @@ pub(super) struct OfPolicy {
 
 /// What a check is about, as the last plan said it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Wanted {
+pub(super) struct CheckSubject {
     /// The rendered config that is on its way.
     pub(super) config: Arc<str>,
     /// Since when it is; `None`: that is not stored.
     pub(super) since: Option<Time>,
     /// The policy that asks for it.
-    pub(super) policy: OfPolicy,
+    pub(super) policy: PolicyReference,
     /// What was broken before.
     pub(super) baseline: Option<Vec<String>>,
     /// The workloads that were there before, as far as that is stored.

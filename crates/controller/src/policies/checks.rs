@@ -3,14 +3,14 @@
 //!
 //! What it is not: the requests (see `requests` and `jobs`), or what a result means (see `rollout::policy::gates`).
 
-use crate::policies::check_subject::{OfPolicy, Wanted};
+use crate::policies::check_subject::{CheckSubject, PolicyReference};
 use crate::policies::jobs::Jobs;
-use crate::policies::requests::{self, First};
+use crate::policies::requests::{self, FirstWorkloads};
 use crate::shared::Shared;
 use api::k8s::Time;
 use api::v1alpha1::RolloutPolicy;
 use rollout::policy::gates::{Check, Reading, Record};
-use rollout::policy::{Gate, GateState, Live, PoolPolicies};
+use rollout::policy::{Gate, GateState, PolicyObservations, PoolPolicies};
 use rollout::{Hold, PoolPlan, RolloutPlan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,10 +30,10 @@ type Key = (Arc<str>, Arc<str>);
 #[derive(Debug)]
 struct Task {
     /// The policy that contains it.
-    of: OfPolicy,
-    wanted: watch::Sender<Wanted>,
+    of: PolicyReference,
+    wanted: watch::Sender<CheckSubject>,
     handle: AbortHandle,
-    /// It is over: what it still finds counts no longer. A task that runs just now ends only at its next wait.
+    /// The check was stopped, so its results are ignored: a running task ends only at its next await.
     over: Arc<AtomicBool>,
 }
 
@@ -49,28 +49,28 @@ impl Drop for Task {
 pub(super) struct Checks {
     tasks: Mutex<BTreeMap<Key, Task>>,
     /// The workloads that gates found when they were first checked for a change.
-    first: Mutex<BTreeMap<Key, (Attempt, First)>>,
+    first: Mutex<BTreeMap<Key, (Attempt, FirstWorkloads)>>,
     results: Arc<Results>,
 }
 
 /// A try of a change: its config, its begin, and the policy as it is written.
-type Attempt = (Arc<str>, Option<Time>, OfPolicy);
+type Attempt = (Arc<str>, Option<Time>, PolicyReference);
 
 #[derive(Debug, Default)]
 struct Results {
-    live: Mutex<Live>,
+    observations: Mutex<PolicyObservations>,
     /// Nothing but answers of gates keeps a pool from going on: they are planned at once.
     awaited: AtomicBool,
 }
 
 impl Checks {
-    pub(super) fn live(&self) -> Live {
-        self.results.live.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn observations(&self) -> PolicyObservations {
+        self.results.observations.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Starts and ends checks, so that those run that the plan asks for. What a gate said that is not checked any more
     /// is forgotten.
-    pub(super) fn want(
+    pub(super) fn request(
         &self,
         shared: &Arc<Shared>,
         plan: &RolloutPlan,
@@ -91,7 +91,7 @@ impl Checks {
                 continue;
             };
             let object = objects.iter().find(|o| o.metadata.name.as_deref() == Some(&*policy.name));
-            let of = OfPolicy {
+            let of = PolicyReference {
                 name: policy.name.to_string(),
                 uid: object.and_then(|o| o.metadata.uid.clone()).unwrap_or_default(),
                 generation: object.and_then(|o| o.metadata.generation),
@@ -99,7 +99,7 @@ impl Checks {
             for check in &of_plan.checks {
                 let Some(gate) = policy.gates.iter().find(|g| g.name == check.gate) else { continue };
                 let key = (pool.pool.clone(), gate.name.clone());
-                let wanted = Wanted {
+                let wanted = CheckSubject {
                     config: target.config.clone(),
                     since: of_plan.progress.since.clone(),
                     policy: of.clone(),
@@ -145,23 +145,30 @@ impl Checks {
         }
     }
 
-    fn start(&self, shared: &Arc<Shared>, key: Key, gate: &Gate, of: OfPolicy, wanted: Wanted) -> Task {
+    fn start(
+        &self,
+        shared: &Arc<Shared>,
+        key: Key,
+        gate: &Gate,
+        of: PolicyReference,
+        wanted: CheckSubject,
+    ) -> Task {
         let attempt = (wanted.config.clone(), wanted.since.clone(), of.clone());
         let (wanted, is_wanted) = watch::channel(wanted);
         let over = Arc::new(AtomicBool::new(false));
-        let asker = requests::Asker::new(self.first(&key, attempt));
+        let asker = requests::GateClient::new(self.first(&key, attempt));
         let with = (gate.clone(), asker);
         let run = run(shared.clone(), key, with, is_wanted, self.results.clone(), over.clone());
         Task { of, wanted, handle: tokio::spawn(run).abort_handle(), over }
     }
 
     /// The workloads that were there when this change began; those of an earlier one are forgotten.
-    fn first(&self, key: &Key, attempt: Attempt) -> First {
+    fn first(&self, key: &Key, attempt: Attempt) -> FirstWorkloads {
         let mut all = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         match all.get(key).filter(|(of, _)| *of == attempt) {
             Some((_, first)) => first.clone(),
             None => {
-                let first = First::default();
+                let first = FirstWorkloads::default();
                 all.insert(key.clone(), (attempt, first.clone()));
                 first
             }
@@ -171,15 +178,15 @@ impl Checks {
 
 impl Results {
     fn forget(&self, (pool, gate): &Key) {
-        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut live = self.observations.lock().unwrap_or_else(PoisonError::into_inner);
         live.gates.get_mut(pool).map(|gates| gates.remove(gate));
         live.found.get_mut(pool).map(|gates| gates.remove(gate));
         live.workloads.get_mut(pool).map(|gates| gates.remove(gate));
         live.ran_on.get_mut(pool).map(|gates| gates.remove(gate));
     }
 
-    /// Takes what a gate says, unless its check is over. `ran_on`: the nodes of its Jobs, if it runs some. Returns whether
-    /// it is news.
+    /// Stores a gate's result, unless its check has been stopped. `ran_on`: the nodes of its Jobs, if it runs any. Returns
+    /// whether the result has changed.
     fn put(
         &self,
         (pool, gate): &Key,
@@ -188,7 +195,7 @@ impl Results {
         over: &AtomicBool,
     ) -> bool {
         let Some(state) = &record.state else { return false };
-        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut live = self.observations.lock().unwrap_or_else(PoisonError::into_inner);
         // Asked under the lock: whoever ends a check says so before it takes the lock to forget what the check said.
         if over.load(Ordering::Acquire) {
             return false;
@@ -217,8 +224,8 @@ impl Results {
 async fn run(
     shared: Arc<Shared>,
     key: Key,
-    (gate, mut asker): (Gate, requests::Asker),
-    mut wanted: watch::Receiver<Wanted>,
+    (gate, mut asker): (Gate, requests::GateClient),
+    mut wanted: watch::Receiver<CheckSubject>,
     results: Arc<Results>,
     over: Arc<AtomicBool>,
 ) {
@@ -289,11 +296,11 @@ mod tests {
         let (results, key) = (Results::default(), ("worker".into(), "shop".into()));
         let over = Arc::new(AtomicBool::new(false));
         let task = Task {
-            of: OfPolicy::default(),
-            wanted: watch::channel(Wanted {
+            of: PolicyReference::default(),
+            wanted: watch::channel(CheckSubject {
                 config: "old".into(),
                 since: None,
-                policy: OfPolicy::default(),
+                policy: PolicyReference::default(),
                 baseline: None,
                 workloads: vec![],
                 nodes: vec![],
@@ -305,7 +312,7 @@ mod tests {
         };
         let mut passed = Record::default();
         passed.state.get_or_insert(GateState::Passed);
-        let known = || results.live.lock().unwrap().gates.get("worker").map_or(0, BTreeMap::len);
+        let known = || results.observations.lock().unwrap().gates.get("worker").map_or(0, BTreeMap::len);
         assert!(results.put(&key, &passed, None, &over), "it is news");
         assert_eq!(known(), 1);
         // The pool gets another config, while the check of the old one is about to say that all is well.

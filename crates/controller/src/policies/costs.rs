@@ -10,7 +10,7 @@ use api::names::annotation;
 use api::rendered::RenderedName;
 use api::v1::MachineConfig;
 use client::{call, call_optional};
-use desired::{DisruptionPolicy, Wanted};
+use desired::{DesiredHost, DisruptionPolicy};
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
@@ -55,8 +55,8 @@ impl CostsOfChanges {
         known.iter().map(|(change, (cost, _))| (change.clone(), *cost)).collect()
     }
 
-    /// Has these computed, if they are not known or old, and forgets all others.
-    pub(super) fn want(&self, shared: &Arc<Shared>, mut asked: BTreeSet<ChangeAsked>) {
+    /// Starts the computation of these costs where they are unknown or old, and forgets all others.
+    pub(super) fn request(&self, shared: &Arc<Shared>, mut asked: BTreeSet<ChangeAsked>) {
         asked = to_compute(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner), asked);
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         if asked.is_empty() {
@@ -68,7 +68,7 @@ impl CostsOfChanges {
     }
 }
 
-/// Forgets what is not asked for, and returns what is not known or old.
+/// Forgets the costs that nobody asks for, and returns the changes whose cost is unknown or old.
 fn to_compute(known: &mut Known, mut asked: BTreeSet<ChangeAsked>) -> BTreeSet<ChangeAsked> {
     known.retain(|change, _| asked.contains(change));
     asked.retain(|change| known.get(change).is_none_or(|(_, at)| at.elapsed() > KEPT));
@@ -83,7 +83,8 @@ async fn run(shared: Arc<Shared>, asked: BTreeSet<ChangeAsked>, known: Arc<Mutex
                 Ok(cost) => break cost,
                 Err(why) => {
                     let ChangeAsked { from, to } = &change;
-                    tracing::warn!(%from, %to, "what the change costs a node is not known, so no window lets it pass: {why}");
+                    tracing::warn!(%from, %to, "the cost of the change for a node is not known, so no window allows it: \
+                        {why}");
                     failures += 1;
                     tokio::time::sleep(backoff::WORK.delay(failures)).await;
                 }
@@ -99,7 +100,7 @@ async fn cost(shared: &Shared, change: &ChangeAsked) -> Result<ChangeCost, Strin
     let get = async |name: &str| {
         let read =
             call(|| format!("machineconfig {name}"), configs.get(name)).await.map_err(|e| e.chain())?;
-        Wanted::parse(&read.spec).map_err(|bad| {
+        DesiredHost::parse(&read.spec).map_err(|bad| {
             let findings: Vec<String> = bad.iter().map(ToString::to_string).collect();
             format!("machineconfig {name}: {}", findings.join("; "))
         })

@@ -24,11 +24,11 @@ const IN_FLIGHT: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct DrainOutlooks {
     task: Mutex<Option<Task>>,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<KnownObjects>>,
 }
 
 /// The result and its time, by node.
-type Known = BTreeMap<Arc<str>, (Outlook, Instant)>;
+type KnownObjects = BTreeMap<Arc<str>, (Outlook, Instant)>;
 
 #[derive(Debug)]
 struct Task {
@@ -50,7 +50,7 @@ impl DrainOutlooks {
     }
 
     /// Judges the drains of these nodes from now on, and of no others.
-    pub(super) fn want(&self, shared: &Arc<Shared>, nodes: BTreeSet<Arc<str>>) {
+    pub(super) fn request(&self, shared: &Arc<Shared>, nodes: BTreeSet<Arc<str>>) {
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         if nodes.is_empty() {
             *task = None;
@@ -73,7 +73,11 @@ impl DrainOutlooks {
     }
 }
 
-async fn run(shared: Arc<Shared>, mut wanted: watch::Receiver<BTreeSet<Arc<str>>>, known: Arc<Mutex<Known>>) {
+async fn run(
+    shared: Arc<Shared>,
+    mut wanted: watch::Receiver<BTreeSet<Arc<str>>>,
+    known: Arc<Mutex<KnownObjects>>,
+) {
     let mut seen: BTreeMap<Arc<str>, Instant> = BTreeMap::new();
     loop {
         let nodes = wanted.borrow_and_update().clone();

@@ -1,6 +1,6 @@
-//! The requests about Jobs of a gate, and the watch that tells of their ends.
+//! The requests about Jobs of a gate, and the watch that reports their ends.
 //!
-//! What it is not: which Jobs there are to be, or who waits for them (see `jobs`).
+//! What it is not: which Jobs are created, or who waits for them (see `jobs`).
 
 use crate::io::backoff::WORK;
 use api::conditions::{StatusCondition, get_true};
@@ -22,12 +22,12 @@ use tokio::time::Instant;
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 /// How long one watch lasts, in seconds.
 const WATCH_LASTS: u32 = 240;
-/// A watch that has lasted so long has not failed, though it told of nothing.
+/// A watch that has lasted so long has not failed, even if it reported nothing.
 const HAS_LASTED: Duration = Duration::from_secs(60);
 
 /// How a Job ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum JobEnd {
     /// With success.
     Well,
     /// And why, in the words of its controller.
@@ -74,12 +74,12 @@ impl StatusCondition for JobCondition {
 }
 
 /// How a Job has ended, if it has.
-pub(super) fn end_of(job: &TrimmedJob) -> Option<End> {
+pub(super) fn end_of(job: &TrimmedJob) -> Option<JobEnd> {
     let is = |type_: &str| get_true(&job.status.conditions, type_);
     if is("Complete").is_some() {
-        return Some(End::Well);
+        return Some(JobEnd::Well);
     }
-    is("Failed").map(|failed| End::Failed(failed.message.clone()))
+    is("Failed").map(|failed| JobEnd::Failed(failed.message.clone()))
 }
 
 /// The requests about Jobs of one namespace.
@@ -121,46 +121,46 @@ impl JobApi {
 /// The watch of the Jobs of one attempt. It outlives single checks: each watch begins with all Jobs that are there. It ends with
 /// this.
 #[derive(Debug)]
-pub(super) struct Following {
-    pub(super) ends: Arc<Ends>,
+pub(super) struct JobWatch {
+    pub(super) ends: Arc<JobEnds>,
     task: AbortHandle,
 }
 
-impl Following {
+impl JobWatch {
     pub(super) fn start(jobs: JobApi, selector: String) -> Self {
-        let ends = Arc::<Ends>::default();
+        let ends = Arc::<JobEnds>::default();
         let of_task = ends.clone();
         let task = tokio::spawn(async move { of_task.follow(&jobs, selector).await }).abort_handle();
         Self { ends, task }
     }
 }
 
-impl Drop for Following {
+impl Drop for JobWatch {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// The ends of Jobs, as one watch tells of them.
+/// The ends of Jobs, as one watch reports them.
 #[derive(Debug, Default)]
-pub(super) struct Ends {
+pub(super) struct JobEnds {
     /// Who waits for the end of which Job.
-    waiting: Mutex<HashMap<String, oneshot::Sender<End>>>,
+    waiting: Mutex<HashMap<String, oneshot::Sender<JobEnd>>>,
     /// The watch is there.
-    told: AtomicBool,
+    is_open: AtomicBool,
 }
 
-impl Ends {
-    /// The end of a Job, once it is told.
-    pub(super) fn expect(&self, name: &str) -> oneshot::Receiver<End> {
+impl JobEnds {
+    /// The end of a Job, as soon as the watch reports it.
+    pub(super) fn expect(&self, name: &str) -> oneshot::Receiver<JobEnd> {
         let (waits, end) = oneshot::channel();
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), waits);
         end
     }
 
-    /// Whether a watch tells of ends now.
-    pub(super) fn are_told(&self) -> bool {
-        self.told.load(Ordering::Acquire)
+    /// Whether the watch is open and reports ends.
+    pub(super) fn is_running(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
     }
 
     fn tell(&self, job: &TrimmedJob) {
@@ -180,7 +180,7 @@ impl Ends {
             let params = WatchParams::default().labels(&selector).timeout(WATCH_LASTS);
             match jobs.watch(&params).await {
                 Ok(events) => {
-                    self.told.store(true, Ordering::Release);
+                    self.is_open.store(true, Ordering::Release);
                     let mut events = std::pin::pin!(events);
                     while let Some(Ok(event)) = events.next().await {
                         match event {
@@ -194,7 +194,7 @@ impl Ends {
                 // It may not be allowed: then each Job is asked for.
                 Err(error) => tracing::debug!("a watch of Jobs: {}", client::chain(&error)),
             }
-            self.told.store(false, Ordering::Release);
+            self.is_open.store(false, Ordering::Release);
             if begin.elapsed() >= HAS_LASTED {
                 failures = 0;
             }

@@ -1,4 +1,5 @@
-//! The Jobs of a gate: one on each node that is done, made from a CronJob's template, all beside each other, and waited for.
+//! The Jobs of a gate: one on each node that is done, made from a CronJob's template. They run in parallel, and their ends
+//! are awaited.
 //!
 //! Flow: the nodes that the plan names → a Job on each of them, once → its end. While Jobs run, more nodes are done: theirs begin
 //! beside those that run, and nothing is asked twice. One watch tells of all ends for as long as the gate is checked; where it is
@@ -6,8 +7,8 @@
 //!
 //! What it is not: the requests and the watch (see `job_watch`), or what an end means for the gate (see `rollout::policy::gates`).
 
-use crate::policies::check_subject::{OfPolicy, Wanted};
-use crate::policies::job_watch::{End, Ends, Following, JobApi, end_of};
+use crate::policies::check_subject::{CheckSubject, PolicyReference};
+use crate::policies::job_watch::{JobApi, JobEnd, JobEnds, JobWatch, end_of};
 use crate::policies::requests::WORDS;
 use crate::shared::Shared;
 use api::text::cut;
@@ -31,7 +32,7 @@ use tokio::time::{Instant, timeout};
 const REQUESTS_OF_JOBS: usize = 32;
 /// The first and the longest pause between two looks for the end of a Job; each is twice as long as the one before.
 const LOOK_AT_JOB: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
-/// The pause between two looks while a watch tells of ends. It may have been cut without a word.
+/// The pause between two requests while a watch reports ends: its connection may have broken unnoticed.
 const LOOK_BESIDE_WATCH: Duration = Duration::from_secs(10);
 /// How long a CronJob counts that was read.
 const TEMPLATE_COUNTS: Duration = Duration::from_secs(10);
@@ -48,7 +49,7 @@ pub(super) struct Jobs {
     /// The CronJob's template, and when it was read.
     template: Option<(Instant, Value)>,
     /// The watch of their ends.
-    following: Option<Following>,
+    following: Option<JobWatch>,
 }
 
 impl Jobs {
@@ -63,7 +64,7 @@ impl Jobs {
         &mut self,
         shared: &Shared,
         gate: &Gate,
-        wanted: &mut watch::Receiver<Wanted>,
+        wanted: &mut watch::Receiver<CheckSubject>,
     ) -> Reading {
         let done = match &gate.check {
             Check::Job { namespace, cron_job } => self.run(shared, gate, (namespace, cron_job), wanted).await,
@@ -81,7 +82,7 @@ impl Jobs {
         shared: &Shared,
         gate: &Gate,
         (namespace, cron_job): (&str, &str),
-        wanted: &mut watch::Receiver<Wanted>,
+        wanted: &mut watch::Receiver<CheckSubject>,
     ) -> Result<Reading, String> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", "CronJob"));
         let cron_jobs: Api<DynamicObject> = Api::namespaced_with(shared.client.clone(), namespace, &resource);
@@ -98,9 +99,9 @@ impl Jobs {
         let (_, template) = &*self.template.insert(template);
         let requests = Semaphore::new(REQUESTS_OF_JOBS);
         // A task of a gate is about one attempt (see `checks`); only the nodes change.
-        let about = Wanted { nodes: vec![], ..wanted.borrow().clone() };
+        let about = CheckSubject { nodes: vec![], ..wanted.borrow().clone() };
         let following = self.following.get_or_insert_with(|| {
-            Following::start(jobs.clone(), format!("{ATTEMPT}={}", attempt(gate, &about)))
+            JobWatch::start(jobs.clone(), format!("{ATTEMPT}={}", attempt(gate, &about)))
         });
         let ends = following.ends.clone();
         let one = async |node: Arc<str>| {
@@ -132,7 +133,7 @@ impl Jobs {
                         open.remove(&node);
                         self.ended.insert(node);
                     }
-                    // One that failed is an answer, whatever the others do.
+                    // One failed Job decides, whatever the others do.
                     Some(why) => return Ok(Reading::Broken(vec![why])),
                 },
                 changed = wanted.changed() => match changed {
@@ -149,15 +150,15 @@ fn late(gate: &Gate) -> String {
 }
 
 /// The value of [`ATTEMPT`]: all Jobs of a gate at one attempt have the same.
-fn attempt(gate: &Gate, about: &Wanted) -> String {
+fn attempt(gate: &Gate, about: &CheckSubject) -> String {
     let hash = Sha256::digest(job_name(gate, about, ""));
     api::text::hex(hash.iter().take(8))
 }
 
 /// The Job's name. A Job of an earlier attempt at the same config says nothing of this one, so the name follows the
 /// policy's generation and the time at which the rollout began.
-fn job_name(gate: &Gate, about: &Wanted, node: &str) -> String {
-    let Wanted { config, since, policy, baseline: _, workloads: _, nodes: _, away: _ } = about;
+fn job_name(gate: &Gate, about: &CheckSubject, node: &str) -> String {
+    let CheckSubject { config, since, policy, baseline: _, workloads: _, nodes: _, away: _ } = about;
     let generation = policy.generation.unwrap_or_default();
     let since = since.as_ref().map(|t| t.0.as_second()).unwrap_or_default();
     let hash = Sha256::digest(format!("{config}/{node}/{}/{generation}/{since}", policy.uid));
@@ -168,14 +169,14 @@ fn job_name(gate: &Gate, about: &Wanted, node: &str) -> String {
 
 /// A Job on one node from a CronJob's template. It goes with its policy, and a day after its end unless the template
 /// says when.
-fn job(template: &Value, about: &Wanted, node: &str, name: &str, attempt: String) -> Value {
+fn job(template: &Value, about: &CheckSubject, node: &str, name: &str, attempt: String) -> Value {
     let mut job = template.clone();
     job["apiVersion"] = "batch/v1".into();
     job["kind"] = "Job".into();
     job["metadata"]["name"] = name.into();
     job["metadata"]["labels"][ATTEMPT] = attempt.into();
     job["metadata"]["annotations"]["machineconfig.dev/config"] = (*about.config).into();
-    let OfPolicy { name, uid, generation: _ } = &about.policy;
+    let PolicyReference { name, uid, generation: _ } = &about.policy;
     if !uid.is_empty() {
         job["metadata"]["ownerReferences"] = json!([
             {"apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "name": name, "uid": uid},
@@ -190,17 +191,17 @@ fn job(template: &Value, about: &Wanted, node: &str, name: &str, attempt: String
 
 /// Waits for the end of the Job on one node. Returns how it failed, if it did.
 async fn one_job(
-    (requests, jobs, ends): (&Semaphore, &JobApi, &Ends),
+    (requests, jobs, ends): (&Semaphore, &JobApi, &JobEnds),
     gate: &Gate,
     template: &Value,
-    about: &Wanted,
+    about: &CheckSubject,
     node: &str,
 ) -> Result<Option<String>, String> {
     let name = job_name(gate, about, node);
     let what = || format!("job {name}");
     let [mut pause, longest] = LOOK_AT_JOB;
     let mut exists = false;
-    // Before it exists: its end is not missed.
+    // Registered before the Job exists, so that its end is not missed.
     let mut told = ends.expect(&name);
     loop {
         let place = requests.acquire().await.map_err(|e| e.to_string())?;
@@ -227,7 +228,7 @@ async fn one_job(
         exists = true;
         let mut end = end_of(&job);
         if end.is_none() {
-            let wait = if ends.are_told() { LOOK_BESIDE_WATCH } else { pause };
+            let wait = if ends.is_running() { LOOK_BESIDE_WATCH } else { pause };
             pause = (pause * 2).min(longest);
             match timeout(wait, &mut told).await {
                 Ok(Ok(ended)) => end = Some(ended),
@@ -237,8 +238,8 @@ async fn one_job(
             }
         }
         match end {
-            Some(End::Well) => return Ok(None),
-            Some(End::Failed(why)) => return Ok(Some(format!("{name} on {node} ({why})"))),
+            Some(JobEnd::Well) => return Ok(None),
+            Some(JobEnd::Failed(why)) => return Ok(Some(format!("{name} on {node} ({why})"))),
             None => {}
         }
     }

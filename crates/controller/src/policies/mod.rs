@@ -16,7 +16,7 @@ use crate::shared::Shared;
 use api::k8s::{ResourceExt, Time};
 use api::v1alpha1::{DrainEnd, RolloutPolicy, RolloutPolicyStatus};
 use checks::Checks;
-use client::merge_patch::{bound, difference};
+use client::merge_patch::{bound_to_version, difference};
 use client::{CallError, call};
 use costs::CostsOfChanges;
 use drain_outlooks::DrainOutlooks;
@@ -24,7 +24,7 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use rollout::drain::Outlook;
-use rollout::policy::{Live, PoolPolicies, changes_words_only};
+use rollout::policy::{PolicyObservations, PoolPolicies, changes_words_only};
 use rollout::{RolloutPlan, Step};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,14 +54,14 @@ pub(crate) struct Policies {
     costs: CostsOfChanges,
     drains: DrainOutlooks,
     sent: Mutex<Sent>,
-    writes: Writes,
+    writes: WriteOutcomes,
     /// Policies whose status is out of date in words for people alone, and since when.
     words: Mutex<BTreeMap<String, Instant>>,
 }
 
 /// What became of the writes of policies' status.
 #[derive(Debug)]
-pub(crate) struct Written {
+pub(crate) struct StatusWrites {
     /// Whether anything was written, or the first error; `None`: there is none, and not all are answered.
     pub(crate) outcome: Option<Result<bool, CallError>>,
     /// When words for people alone are to be written that may be out of date again before.
@@ -70,12 +70,12 @@ pub(crate) struct Written {
 
 impl Policies {
     /// What is known besides objects.
-    pub(crate) fn live(&self) -> Live {
+    pub(crate) fn observations(&self) -> PolicyObservations {
         let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        Live {
+        PolicyObservations {
             sent: sent.iter().map(|(node, (_, since))| (node.clone(), *since)).collect(),
             costs: self.costs.known(),
-            ..self.checks.live()
+            ..self.checks.observations()
         }
     }
 
@@ -84,8 +84,8 @@ impl Policies {
         self.drains.known()
     }
 
-    /// Has done what a plan asks for, and no more: checks of gates, costs of changes, looks at nodes. Remembers which nodes are
-    /// on their way.
+    /// Starts exactly the work that a plan asks for, and stops all other: checks of gates, costs of changes, inspections of
+    /// nodes. Remembers which nodes are being updated.
     pub(crate) fn follow(
         &self,
         shared: &Arc<Shared>,
@@ -94,10 +94,10 @@ impl Policies {
         objects: &[Arc<RolloutPolicy>],
         now: &Time,
     ) {
-        self.checks.want(shared, plan, policies, objects);
+        self.checks.request(shared, plan, policies, objects);
         let of_policies = || plan.pools.iter().filter_map(|pool| pool.policy.as_ref());
-        self.costs.want(shared, of_policies().flat_map(|p| p.changes.iter().cloned()).collect());
-        self.drains.want(shared, of_policies().flat_map(|p| p.looks.iter().cloned()).collect());
+        self.costs.request(shared, of_policies().flat_map(|p| p.changes.iter().cloned()).collect());
+        self.drains.request(shared, of_policies().flat_map(|p| p.looks.iter().cloned()).collect());
         limit_drains(shared, plan, policies);
         *shared.last_of_waves.lock().unwrap_or_else(PoisonError::into_inner) = last_of_waves(plan);
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,7 +118,7 @@ impl Policies {
         policies: &PoolPolicies,
         objects: &[Arc<RolloutPolicy>],
         now: &Time,
-    ) -> Written {
+    ) -> StatusWrites {
         let (writes, later) = self.begin_writes(shared, plan, policies, objects, now);
         let late = self.writes.take_late();
         let in_time = writes.into_iter().map(async |answer| {
@@ -130,7 +130,7 @@ impl Policies {
         let known = answers.iter().all(Option::is_some);
         let answers = answers.into_iter().flatten().map(|answer| answer.map(|_| ()));
         let all: Result<(), CallError> = late.into_iter().chain(answers).collect();
-        Written { outcome: (known || all.is_err()).then_some(all.map(|()| wrote)), later }
+        StatusWrites { outcome: (known || all.is_err()).then_some(all.map(|()| wrote)), later }
     }
 
     /// Begins the writes of a plan. Returns their answers, and when to look at words that have not lasted yet.
@@ -169,7 +169,7 @@ type Answer = oneshot::Receiver<Result<bool, CallError>>;
 
 /// The writes of policies' status that have no answer yet. Dropping it drops the requests.
 #[derive(Debug, Default)]
-struct Writes {
+struct WriteOutcomes {
     tasks: Mutex<JoinSet<()>>,
     state: Arc<Mutex<Writing>>,
 }
@@ -182,7 +182,7 @@ struct Writing {
     late: Vec<Result<(), CallError>>,
 }
 
-impl Writes {
+impl WriteOutcomes {
     /// Begins to write the status of a policy, unless an earlier write is without an answer.
     fn begin(
         &self,
@@ -277,7 +277,7 @@ async fn write_status(
     let name = policy.name_any();
     let old = policy.status.as_ref().map_or(json!({}), |s| json!(s));
     let Some(patch) = difference(&old, &json!(status)) else { return Ok(false) };
-    let body = Patch::Merge(bound("status", &patch, policy.metadata.resource_version.as_deref()));
+    let body = Patch::Merge(bound_to_version("status", &patch, policy.metadata.resource_version.as_deref()));
     let api = shared.api::<RolloutPolicy>();
     let what = || format!("status of rolloutpolicy {name}");
     let answer = call(what, api.patch_status(&name, &PatchParams::default(), &body)).await?;

@@ -4,7 +4,7 @@
 //! a gate (see `jobs`). A token is read for each check and goes into no text. The client of a gate's own server is made once for each gate.
 
 use crate::cache::trimmed::TrimmedNode;
-use crate::policies::check_subject::Wanted;
+use crate::policies::check_subject::CheckSubject;
 use crate::shared::Shared;
 use api::k8s::{LabelSelector, ResourceExt, Secret};
 use api::names::NAMESPACE;
@@ -17,7 +17,7 @@ use kube::core::{GroupVersionKind, Selector};
 use kube::{Api, Client};
 use rollout::policy::Gate;
 use rollout::policy::gates::{
-    Check, MAX_BROKEN, Reading, of_http, of_nodes, of_prometheus, of_workload, worse,
+    Check, MAX_BROKEN, Reading, of_http, of_nodes, of_prometheus, of_workload, why_worse,
 };
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,19 +37,24 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 /// The workloads that a gate's first check of a change found; empty: there was none yet. It outlives the gate's task, which ends
 /// where the gate has nothing to say.
-pub(super) type First = Arc<Mutex<BTreeSet<String>>>;
+pub(super) type FirstWorkloads = Arc<Mutex<BTreeSet<String>>>;
 
 /// What a gate keeps from check to check.
 #[derive(Default)]
-pub(super) struct Asker {
+pub(super) struct GateClient {
     /// The client of the server that it asks. To make one reads the trusted certificates, which is too much for each second.
     client: Option<Client>,
     /// The workloads that were there when it was first checked.
-    first: First,
+    first: FirstWorkloads,
 }
 
 /// Runs one check.
-pub(super) async fn check(shared: &Shared, asker: &mut Asker, gate: &Gate, about: &Wanted) -> Reading {
+pub(super) async fn check(
+    shared: &Shared,
+    asker: &mut GateClient,
+    gate: &Gate,
+    about: &CheckSubject,
+) -> Reading {
     let result = match &gate.check {
         Check::NodeCondition { type_, status } => nodes(shared, type_, status, &about.nodes).await,
         Check::Workloads { kinds, namespaces, selector } => {
@@ -92,7 +97,7 @@ async fn nodes(shared: &Shared, type_: &str, wanted: &str, of: &[Arc<str>]) -> R
 
 async fn workloads(
     shared: &Shared,
-    (first, gate, about): (&First, &Gate, &Wanted),
+    (first, gate, about): (&FirstWorkloads, &Gate, &CheckSubject),
     kinds: &[WorkloadKind],
     namespaces: Option<&[String]>,
     selector: &LabelSelector,
@@ -132,13 +137,14 @@ async fn workloads(
         first.extend(about.workloads.iter().cloned());
     }
     // What is broken now, and was not before, is an answer whatever else is gone.
-    if worse(&gate.check, about.baseline.as_deref(), &broken).is_some() {
+    if why_worse(&gate.check, about.baseline.as_deref(), &broken).is_some() {
         return Ok(Reading::Broken(broken));
     }
     let gone = names(first.iter().filter(|name| !there.contains(*name)), 1);
     if !gone.is_empty() {
         return Err(format!(
-            "{gone} existed when the rollout began and disappeared since; create what is missing, or edit the policy if it is to be gone"
+            "{gone} existed when the rollout began and disappeared since; create it again, or edit the policy if \
+             it was removed on purpose"
         ));
     }
     if there.is_empty() {
@@ -164,8 +170,8 @@ async fn token(shared: &Shared, at: &SecretKey) -> Result<String, String> {
         .ok_or_else(|| format!("key {key} of Secret {NAMESPACE}/{name} is no bearer token"))
 }
 
-impl Asker {
-    pub(super) fn new(first: First) -> Self {
+impl GateClient {
+    pub(super) fn new(first: FirstWorkloads) -> Self {
         Self { first, ..Self::default() }
     }
 
@@ -189,11 +195,11 @@ impl Asker {
     }
 }
 
-/// A GET request: the status, and the body if it is wanted. Each has a connection of its own, as people who come anew have: a
-/// Service answers by another pod, and what accepts no connection any more is seen.
+/// A GET request: the status, and the body if it is wanted. Each request has a connection of its own, like that of a new
+/// user: a Service may choose another pod for it, and a server that accepts no more connections is noticed.
 async fn get(
     shared: &Shared,
-    asker: &mut Asker,
+    asker: &mut GateClient,
     url: &str,
     secret: Option<&SecretKey>,
     body: bool,
@@ -201,7 +207,7 @@ async fn get(
 ) -> Result<(u16, String), String> {
     let uri: http::Uri = url.parse().map_err(|e| format!("its url: {e}"))?;
     let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
-        return Err("its url names no server".to_owned());
+        return Err("its url has no host".to_owned());
     };
     let at = || format!("GET {scheme}://{authority}{}", uri.path());
     let base =

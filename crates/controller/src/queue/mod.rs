@@ -102,8 +102,7 @@ impl<K: Ord> Queue<K> {
         self.mark_all([key]);
     }
 
-    /// Marks a key whose pass somebody waits for: it runs at once, however close to the last one. For changes of which there are
-    /// few.
+    /// Marks a key whose pass somebody waits for: it runs at once, however soon after the last one. Only for rare changes.
     pub(crate) fn mark_urgent(&self, key: K) {
         let mut dirty = self.dirty.lock().unwrap_or_else(PoisonError::into_inner);
         let mark = dirty.entry(key).or_insert(Mark { first: Instant::now(), times: 0, urgent: false });
@@ -178,7 +177,7 @@ impl<K: Clone + Ord + Hash> Waiting<K> {
         self.order.insert((at, key));
     }
 
-    /// Takes out the key that has been due longest, with the time since when, if any is due.
+    /// Removes and returns the key that has been due longest, with the time since which it is due. `None`: no key is due.
     fn take_due(&mut self, now: Instant) -> Option<(K, Instant)> {
         if self.next()? > now {
             return None;
@@ -229,7 +228,7 @@ pub(crate) async fn serve(
             if matches!(outcome, Outcome::Failed(_)) {
                 tally.failed.fetch_add(1, Ordering::Relaxed);
             }
-            metrics.worked(how.name, waited, begin.elapsed());
+            metrics.record_pass(how.name, waited, begin.elapsed());
             outcome
         })
     };

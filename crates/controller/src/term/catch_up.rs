@@ -6,13 +6,13 @@
 //! versions of every kind that decisions rest on are read from the API server itself. Nothing is decided before the
 //! caches hold all of these objects, and no object that is gone.
 //!
-//! Kinds that no decision rests on ([`Need::Aside`]) delay the start only for a moment. What a term waits for, and what
+//! Kinds that no decision rests on ([`ReadRequirement::Aside`]) delay the start only for a moment. What a term waits for, and what
 //! cannot be read while it lasts, is reported on the pools.
 //!
 //! What it is not: a cache, or needed later in a term: from then on the answers to our own writes keep the caches up to
 //! date.
 
-use crate::cache::watch::{Need, WatchedKind, key_of, version_of};
+use crate::cache::watch::{ReadRequirement, WatchedKind, key_of, version_of};
 use crate::flight::pools::set_condition;
 use crate::flight::refusals::Topic;
 use crate::io::backoff::WORK;
@@ -63,7 +63,7 @@ pub(crate) async fn caught_up(shared: &Shared) {
     let (followed, waits) = (shared.watched_kinds(), Waits::default());
     let all = followed.iter().map(|kind| async {
         let done = catch_up_with(kind, &waits);
-        if kind.need != Need::Aside {
+        if kind.need != ReadRequirement::Aside {
             done.await;
         } else if tokio::time::timeout(MOMENT, done).await.is_err() {
             let known = kind.cache.is_synced();
@@ -82,7 +82,7 @@ pub(crate) async fn caught_up(shared: &Shared) {
     }
 }
 
-/// Has every pool report what the term waits for: until the term has begun, no pass reports anything.
+/// Reports on every pool what the term waits for, because no pass reports anything before the term has begun.
 async fn report_waits(shared: &Shared, waits: &Waits) {
     loop {
         tokio::time::sleep(LASTS).await;
@@ -105,10 +105,10 @@ async fn report_waits(shared: &Shared, waits: &Waits) {
     }
 }
 
-/// Has the pools report which kinds that delay nothing cannot be read, as long as that is so.
+/// Reports on the pools which kinds cannot be read, as long as that is so. Only for kinds whose absence delays nothing.
 pub(crate) async fn report_unreadable_kinds(shared: &Shared) {
     loop {
-        for followed in shared.watched_kinds().iter().filter(|f| f.need == Need::Aside) {
+        for followed in shared.watched_kinds().iter().filter(|f| f.need == ReadRequirement::Aside) {
             let (kind, why) = (&followed.kind, followed.cache.trouble_for(LASTS));
             let text = why.map(|why| {
                 format!(
@@ -130,7 +130,7 @@ async fn catch_up_with(followed: &WatchedKind, waits: &Waits) {
         loop {
             let behind = followed.cache.behind(&list, at);
             // Whether settings are known is checked where they are used.
-            if behind.is_none() && (followed.need == Need::Setting || followed.cache.is_synced()) {
+            if behind.is_none() && (followed.need == ReadRequirement::Setting || followed.cache.is_synced()) {
                 break;
             }
             if since.elapsed() >= SILENT {
@@ -160,12 +160,12 @@ async fn read(followed: &WatchedKind, waits: &Waits) -> Option<(BTreeMap<String,
             Ok(list) => return Some(list),
             Err(error) => error,
         };
-        let may_lack = matches!(followed.need, Need::WhereServed | Need::Aside);
+        let may_lack = matches!(followed.need, ReadRequirement::WhereServed | ReadRequirement::Aside);
         let none = error.is_not_found() || error.is_forbidden() && may_lack;
-        if none && followed.need != Need::Always {
+        if none && followed.need != ReadRequirement::Always {
             return None;
         }
-        if followed.need == Need::Setting && (error.is_forbidden() || attempt >= TRIES) {
+        if followed.need == ReadRequirement::Setting && (error.is_forbidden() || attempt >= TRIES) {
             tracing::warn!(
                 kind = followed.kind,
                 "it is unknown whether this cache is up to date: {}",
@@ -186,7 +186,7 @@ async fn read(followed: &WatchedKind, waits: &Waits) -> Option<(BTreeMap<String,
 pub(crate) async fn is_current(followed: &WatchedKind) -> Result<bool, CallError> {
     match listed(followed).await {
         Ok((list, at)) => Ok(followed.cache.behind(&list, at).is_none()),
-        Err(e) if e.is_not_found() && followed.need != Need::Always => Ok(true),
+        Err(e) if e.is_not_found() && followed.need != ReadRequirement::Always => Ok(true),
         Err(e) => Err(e),
     }
 }
@@ -223,7 +223,12 @@ pub(crate) mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    pub(crate) fn followed(shared: &Shared, kind: &str, need: Need, cache: &Arc<Store<u8>>) -> WatchedKind {
+    pub(crate) fn followed(
+        shared: &Shared,
+        kind: &str,
+        need: ReadRequirement,
+        cache: &Arc<Store<u8>>,
+    ) -> WatchedKind {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(api::names::GROUP, "v1", kind));
         let (api, which) = (Api::all_with(shared.client.clone(), &resource), watcher::Config::default());
         WatchedKind { kind: kind.to_owned(), need, api, which, cache: cache.clone() }
@@ -251,7 +256,7 @@ pub(crate) mod tests {
             cache.replace(BTreeMap::new());
             put(&cache, "a", 6);
             put(&cache, "gone", 5);
-            shared.add_watched_kind(followed(&shared, kind, Need::Always, &cache));
+            shared.add_watched_kind(followed(&shared, kind, ReadRequirement::Always, &cache));
             let waits = async || {
                 let waited = tokio::time::timeout(Duration::from_mins(1), caught_up(&shared)).await;
                 waited.is_err()
@@ -273,16 +278,16 @@ pub(crate) mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_kind_that_cannot_be_read_holds_what_depends_on_it() {
         let rows = [
-            (403, Need::Always, None, true),
-            (500, Need::Always, None, true),
-            (500, Need::WhereServed, None, true),
-            (403, Need::WhereServed, Some(1), true),
-            (404, Need::WhereServed, Some(1), true),
-            (404, Need::Setting, Some(1), true),
-            (403, Need::Setting, Some(1), false),
-            (500, Need::Setting, Some(TRIES + 1), false),
-            (403, Need::Aside, Some(1), true),
-            (404, Need::Aside, Some(1), true),
+            (403, ReadRequirement::Always, None, true),
+            (500, ReadRequirement::Always, None, true),
+            (500, ReadRequirement::WhereServed, None, true),
+            (403, ReadRequirement::WhereServed, Some(1), true),
+            (404, ReadRequirement::WhereServed, Some(1), true),
+            (404, ReadRequirement::Setting, Some(1), true),
+            (403, ReadRequirement::Setting, Some(1), false),
+            (500, ReadRequirement::Setting, Some(TRIES + 1), false),
+            (403, ReadRequirement::Aside, Some(1), true),
+            (404, ReadRequirement::Aside, Some(1), true),
         ];
         for (code, need, want, known) in rows {
             let asked = Arc::new(AtomicU32::new(0));
@@ -326,7 +331,7 @@ pub(crate) mod tests {
     async fn a_kind_that_no_decision_rests_on_holds_nobody_up_and_pools_tell_of_it() {
         let (shared, said) = with_pool(500);
         let cache = Arc::new(Store::default());
-        shared.add_watched_kind(followed(&shared, "MachineConfigNode", Need::Aside, &cache));
+        shared.add_watched_kind(followed(&shared, "MachineConfigNode", ReadRequirement::Aside, &cache));
         let begin = Instant::now();
         tokio::time::timeout(Duration::from_mins(5), caught_up(&shared)).await.expect("it begins");
         assert!(begin.elapsed() <= Duration::from_secs(10), "{:?}", begin.elapsed());
@@ -359,7 +364,7 @@ pub(crate) mod tests {
     async fn pools_say_what_a_term_waits_for() {
         let (shared, said) = with_pool(500);
         let cache = Arc::new(Store::default());
-        shared.add_watched_kind(followed(&shared, "MachineOSConfig", Need::WhereServed, &cache));
+        shared.add_watched_kind(followed(&shared, "MachineOSConfig", ReadRequirement::WhereServed, &cache));
         let begins = tokio::time::timeout(Duration::from_secs(10), caught_up(&shared)).await;
         assert!(begins.is_err(), "an image build would not be seen");
         let said = said.lock().unwrap().clone();

@@ -1,11 +1,11 @@
 //! After an unclean hand-over, patches of the earlier leader may still be on their way. This fence voids them before
-//! they can take a node out of service in addition to the nodes that this leader sends. [`rollout::PoolPlan::exposed`]
+//! they can take a node out of service in addition to the nodes that this leader sends. [`rollout::PoolPlan::nodes_with_late_patches`]
 //! says which nodes are affected; each is written to once, so that it has a new version and a late patch is refused.
 //!
 //! What it is not: needed in a term that began cleanly, for a node that has changed since the term began, or once the
 //! term is so old that no request of the earlier leader can still arrive.
 
-use crate::flight::nodes::{PATIENCE, Whose, until_answered};
+use crate::flight::nodes::{PATIENCE, PatchOf, until_answered};
 use crate::io::clock::now;
 use crate::shared::Shared;
 use client::lease::{Handover, STRAY};
@@ -67,7 +67,7 @@ impl Fence {
         let exposed: Vec<(&str, Arc<str>)> = plan
             .pools
             .iter()
-            .flat_map(|p| p.exposed().into_iter().map(|node| (&*p.pool, node)))
+            .flat_map(|p| p.nodes_with_late_patches().into_iter().map(|node| (&*p.pool, node)))
             .filter(|(_, node)| unchanged(node))
             .collect();
         if exposed.is_empty() {
@@ -116,7 +116,7 @@ impl Fence {
         let (waits, answer) = oneshot::channel();
         let (shared, pool, node) = (shared.clone(), pool.to_owned(), node.clone());
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(async move {
-            let place = shared.permits.take(Whose::Pool(&pool), &shared.terms).await;
+            let place = shared.permits.take(PatchOf::Pool(&pool), &shared.terms).await;
             let body = Patch::Strategic(json!({"metadata": {"annotations": {own::FENCED: now()}}}));
             let done = until_answered(&*shared, &place, &node, &body, &node).await;
             writing.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);

@@ -1,4 +1,4 @@
-//! Whether this controller could lead: every kind that decisions rest on has been listed once. A rollout of a new version
+//! Whether this controller could lead: every kind that decisions depend on has been listed once. A rollout of a new version
 //! waits for that, so a version that cannot read the cluster does not take the place of one that can.
 //!
 //! A controller that stands by is ready, too: the one that leads keeps the Lease until it ends. Once ready, it stays so: an API
@@ -6,7 +6,7 @@
 //!
 //! What it is not: whether the caches are up to date (see `catch_up`).
 
-use crate::cache::watch::Need;
+use crate::cache::watch::ReadRequirement;
 use crate::shared::Shared;
 use listen::Health;
 use serde_json::json;
@@ -38,7 +38,9 @@ impl Health for Readiness {
             return (true, "{}".to_owned());
         }
         let followed = self.shared.watched_kinds();
-        let needed = followed.iter().filter(|f| matches!(f.need, Need::Always | Need::WhereServed));
+        let needed = followed
+            .iter()
+            .filter(|f| matches!(f.need, ReadRequirement::Always | ReadRequirement::WhereServed));
         let missing: Vec<&str> = needed.filter(|f| !f.cache.is_synced()).map(|f| f.kind.as_str()).collect();
         let ready = missing.is_empty() && !followed.is_empty();
         self.ready.fetch_or(ready, Ordering::Relaxed);
@@ -60,7 +62,12 @@ mod tests {
         let readiness = Readiness::new(&shared);
         assert!(!readiness.ready().0, "it watches nothing yet");
         let caches: Vec<Arc<Store<_>>> = (0..4).map(|_| Arc::new(Store::default())).collect();
-        let needs = [Need::Always, Need::WhereServed, Need::Setting, Need::Aside];
+        let needs = [
+            ReadRequirement::Always,
+            ReadRequirement::WhereServed,
+            ReadRequirement::Setting,
+            ReadRequirement::Aside,
+        ];
         for (need, cache) in needs.into_iter().zip(&caches) {
             shared.add_watched_kind(followed(&shared, &format!("{need:?}"), need, cache));
         }

@@ -10,7 +10,9 @@ use crate::cache::store::{Cache, Change, Store};
 use crate::cache::trimmed::{
     Config, ImageBuild, ImageConfig, TrimmedMachineConfigNode, TrimmedNode, operator_node,
 };
-use crate::cache::watch::{Need, OnChange, Presence, WatchedApi, WatchedKind, follow, follow_ours};
+use crate::cache::watch::{
+    OnChange, Presence, ReadRequirement, WatchedApi, WatchedKind, follow, follow_ours,
+};
 use crate::change::Changed;
 use crate::shared::Shared;
 use api::k8s::{Node, Pod};
@@ -33,26 +35,29 @@ use tokio_util::task::TaskTracker;
 pub(crate) fn start(shared: &Arc<Shared>, tasks: &TaskTracker, stop: &CancellationToken) {
     let watches = Watches { shared, tasks, stop };
     let stores = &shared.stores;
-    watches.ours::<MachineConfigPool, _>(Need::Always, &stores.pools, without_managed_fields, |change| {
-        Changed::Pool(change)
-    });
-    watches.ours::<MachineConfig, _>(Need::Always, &stores.configs, Config::new, |change| {
+    watches.ours::<MachineConfigPool, _>(
+        ReadRequirement::Always,
+        &stores.pools,
+        without_managed_fields,
+        |change| Changed::Pool(change),
+    );
+    watches.ours::<MachineConfig, _>(ReadRequirement::Always, &stores.configs, Config::new, |change| {
         Changed::Config(change)
     });
     watches.ours::<ControllerConfig, _>(
-        Need::Always,
+        ReadRequirement::Always,
         &stores.controller_configs,
         without_managed_fields,
         |change| Changed::ControllerConfig(change),
     );
     watches.ours::<RolloutPolicy, _>(
-        Need::WhereServed,
+        ReadRequirement::WhereServed,
         &stores.rollout_policies,
         without_managed_fields,
         |change| Changed::RolloutPolicy(change),
     );
     watches.ours::<PinnedImageSet, _>(
-        Need::WhereServed,
+        ReadRequirement::WhereServed,
         &stores.pinned_image_sets,
         without_images,
         |change| Changed::PinnedImageSet(change),
@@ -105,7 +110,7 @@ impl Watches<'_> {
     /// Watches all objects of a kind of our own API group.
     fn ours<K, T>(
         &self,
-        need: Need,
+        need: ReadRequirement,
         store: &Arc<Store<T>>,
         keep: fn(K) -> T,
         of: for<'a> fn(&'a Change<T>) -> Changed<'a>,
@@ -114,14 +119,14 @@ impl Watches<'_> {
         T: Send + Sync + 'static,
     {
         self.record_all::<K>(need, store.clone());
-        let presence = if need == Need::Always { Presence::Required } else { Presence::Optional };
+        let presence = if need == ReadRequirement::Always { Presence::Required } else { Presence::Optional };
         let (client, store, stop) = (self.shared.client.clone(), store.clone(), self.stop.clone());
         self.tasks.spawn(follow_ours(client, presence, store, keep, self.then(of), stop));
     }
 
     fn nodes(&self) {
         let store = &self.shared.stores.nodes;
-        self.record_all::<Node>(Need::Always, store.clone());
+        self.record_all::<Node>(ReadRequirement::Always, store.clone());
         let watch = Watch {
             kind: "Node".to_owned(),
             api: WatchedApi::new(&self.shared.client, Api::<TrimmedNode>::all),
@@ -135,7 +140,7 @@ impl Watches<'_> {
 
     fn machine_config_nodes(&self) {
         let store = &self.shared.stores.machine_config_nodes;
-        self.record_all::<MachineConfigNode>(Need::Aside, store.clone());
+        self.record_all::<MachineConfigNode>(ReadRequirement::Aside, store.clone());
         let watch = Watch {
             kind: "MachineConfigNode".to_owned(),
             api: WatchedApi::new(&self.shared.client, Api::<TrimmedMachineConfigNode>::all),
@@ -149,7 +154,7 @@ impl Watches<'_> {
     /// MachineOSConfigs, MachineOSBuilds, and the Jobs that build.
     fn image_builds(&self) {
         let (stores, any) = (&self.shared.stores, watcher::Config::default);
-        let (need, cache) = (Need::WhereServed, stores.os_configs.clone());
+        let (need, cache) = (ReadRequirement::WhereServed, stores.os_configs.clone());
         let configs = self.untyped(api::names::GROUP, "MachineOSConfig", need, any(), cache);
         let shared = self.shared.clone();
         let changed: OnChange<ImageConfig> = Box::new(move |change| shared.os_config_changed(change));
@@ -187,15 +192,21 @@ impl Watches<'_> {
         let one = || watcher::Config::default().fields("metadata.name=cluster");
 
         let store = &stores.masters_schedulable;
-        let schedulers = self.untyped("config.openshift.io", "Scheduler", Need::Aside, one(), store.clone());
+        let schedulers =
+            self.untyped("config.openshift.io", "Scheduler", ReadRequirement::Aside, one(), store.clone());
         let schedulable = |o: DynamicObject| {
             Ok(o.data.pointer("/spec/mastersSchedulable") == Some(&serde_json::Value::Bool(true)))
         };
         self.spawn(schedulers, store, schedulable, self.plan_input());
 
         let store = &stores.boot_image_skew;
-        let operator =
-            self.untyped("operator.openshift.io", "MachineConfiguration", Need::Aside, one(), store.clone());
+        let operator = self.untyped(
+            "operator.openshift.io",
+            "MachineConfiguration",
+            ReadRequirement::Aside,
+            one(),
+            store.clone(),
+        );
         let skew = |o: DynamicObject| {
             let mode = o.data.pointer("/status/bootImageSkewEnforcementStatus/mode");
             Ok(mode.and_then(serde_json::Value::as_str) == Some("None"))
@@ -203,16 +214,22 @@ impl Watches<'_> {
         self.spawn(operator, store, skew, self.plan_input());
 
         let (labels, store) = (format!("{}={}", label::PART, part::OPERATOR), &stores.operator_nodes);
-        let pods = self.pods(api::names::NAMESPACE, &labels, Need::Aside, store.clone());
+        let pods = self.pods(api::names::NAMESPACE, &labels, ReadRequirement::Aside, store.clone());
         self.spawn(pods, store, |p: Pod| Ok(operator_node(&p)), self.plan_input());
         for ((namespace, labels), store) in EtcdMember::PLACES.into_iter().zip(&stores.etcd) {
-            let pods = self.pods(namespace, labels, Need::WhereServed, store.clone());
+            let pods = self.pods(namespace, labels, ReadRequirement::WhereServed, store.clone());
             self.spawn(pods, store, |p: Pod| Ok(EtcdMember::of(&p)), self.plan_input());
         }
     }
 
     /// Pods with these labels in one namespace.
-    fn pods(&self, namespace: &str, labels: &str, need: Need, cache: Arc<dyn Cache>) -> Watch<Pod> {
+    fn pods(
+        &self,
+        namespace: &str,
+        labels: &str,
+        need: ReadRequirement,
+        cache: Arc<dyn Cache>,
+    ) -> Watch<Pod> {
         let (client, which) = (self.shared.client.clone(), watcher::Config::default().labels(labels));
         let untyped = Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<Pod>(&()));
         self.record("Pod", need, untyped, which.clone(), cache);
@@ -224,7 +241,7 @@ impl Watches<'_> {
         &self,
         group: &str,
         kind: &str,
-        need: Need,
+        need: ReadRequirement,
         which: watcher::Config,
         cache: Arc<dyn Cache>,
     ) -> Watch<DynamicObject> {
@@ -236,7 +253,7 @@ impl Watches<'_> {
     }
 
     /// Records a kind of which all objects are watched.
-    fn record_all<K: kube::Resource<DynamicType = ()>>(&self, need: Need, cache: Arc<dyn Cache>) {
+    fn record_all<K: kube::Resource<DynamicType = ()>>(&self, need: ReadRequirement, cache: Arc<dyn Cache>) {
         let resource = ApiResource::erase::<K>(&());
         let api = Api::all_with(self.shared.client.clone(), &resource);
         self.record(&resource.kind, need, api, watcher::Config::default(), cache);
@@ -246,7 +263,7 @@ impl Watches<'_> {
     fn record(
         &self,
         kind: &str,
-        need: Need,
+        need: ReadRequirement,
         api: Api<DynamicObject>,
         which: watcher::Config,
         cache: Arc<dyn Cache>,
@@ -276,7 +293,7 @@ impl Watches<'_> {
         Box::new(move |change| shared.changed(&of(change)))
     }
 
-    /// Has everything about nodes planned again when what is kept of an object changes.
+    /// Marks the node pass when the cached part of an object changes.
     fn plan_input<T: PartialEq + 'static>(&self) -> OnChange<T> {
         let shared = self.shared.clone();
         Box::new(move |change: &Change<T>| {

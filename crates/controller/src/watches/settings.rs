@@ -3,9 +3,9 @@
 //!
 //! What it is not: the caches that these watches fill (see `cache::settings`).
 
-use crate::cache::settings::{KINDS, Kind, input};
+use crate::cache::settings::{KINDS, Kind, without_our_status};
 use crate::cache::store::Change;
-use crate::cache::watch::{Need, Presence, WatchedApi, WatchedKind, follow};
+use crate::cache::watch::{Presence, ReadRequirement, WatchedApi, WatchedKind, follow};
 use crate::change::Changed;
 use crate::shared::Shared;
 use client::call;
@@ -29,9 +29,9 @@ pub(crate) fn watch(shared: &Arc<Shared>, tasks: &TaskTracker, stop: &Cancellati
             let (name, api) = (kind.name.to_owned(), kind.api(&shared.client));
             shared.add_watched_kind(WatchedKind {
                 kind: name,
-                need: Need::Setting,
+                need: ReadRequirement::Setting,
                 api,
-                which: kind.which(),
+                which: kind.watch_config(),
                 cache,
             });
         }
@@ -95,7 +95,7 @@ async fn follow_kind(shared: Arc<Shared>, kind: Kind, stop: CancellationToken) {
     let Some(store) = shared.settings.store(kind).cloned() else { return };
     let changed = shared.clone();
     let on_change = Box::new(move |change: &Change<Value>| {
-        let of = |object: &Option<Arc<Value>>| object.as_deref().map(input);
+        let of = |object: &Option<Arc<Value>>| object.as_deref().map(without_our_status);
         if of(&change.old) != of(&change.new) {
             changed.changed(&Changed::Setting(kind));
         }
@@ -107,12 +107,12 @@ async fn follow_kind(shared: Arc<Shared>, kind: Kind, stop: CancellationToken) {
             store.synced().await;
             // Also if there is no object of it: whatever waited for this may go on.
             marked.changed(&Changed::SettingKnown);
-            store.doubted().await;
+            store.until_doubted().await;
         }
     };
     let api = WatchedApi::new(&shared.client, |client| kind.api(&client));
     tokio::select! {
-        () = follow(api, kind.which(), kind.name.to_owned(), Presence::Required, &store, keep, on_change, stop) => {}
+        () = follow(api, kind.watch_config(), kind.name.to_owned(), Presence::Required, &store, keep, on_change, stop) => {}
         () = listed => {}
     }
 }

@@ -5,7 +5,7 @@
 //! changed.
 
 use crate::cache::store::{Change, Store};
-use crate::cache::stores::Place;
+use crate::cache::stores::SecretLocation;
 use crate::cache::watch::{Presence, WatchedApi, follow};
 use crate::change::Changed;
 use crate::shared::Shared;
@@ -104,7 +104,7 @@ pub(crate) async fn follow_pull_secret(shared: Arc<Shared>, stop: CancellationTo
     }
 }
 
-async fn follow_secret(shared: &Arc<Shared>, at: Place, stop: CancellationToken) {
+async fn follow_secret(shared: &Arc<Shared>, at: SecretLocation, stop: CancellationToken) {
     let Some((namespace, name)) = at else { return std::future::pending().await };
     let api = WatchedApi::new(&shared.client, |client| Api::<Secret>::namespaced(client, &namespace));
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));

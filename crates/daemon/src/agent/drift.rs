@@ -6,7 +6,7 @@
 use super::{Agent, Next};
 use crate::node::drift_watch::Watching;
 use crate::protocol::clock::Moment;
-use crate::protocol::{Job, Note, Phase};
+use crate::protocol::{AgentNote, Job, Phase};
 use api::events::AgentEvent;
 use std::time::Instant;
 
@@ -37,7 +37,7 @@ impl Agent {
             );
             return;
         }
-        self.watching.seen();
+        self.watching.discard_events();
         self.compare_again();
     }
 
@@ -66,7 +66,7 @@ impl Agent {
         };
         let Watching::Watched(guard) = &self.watching else { return false };
         let text = format!("Config Drift Monitor started, watching against {}", guard.config);
-        self.report_events(&[Note::new(AgentEvent::ConfigDriftMonitorStarted, text)]);
+        self.report_events(&[AgentNote::new(AgentEvent::ConfigDriftMonitorStarted, text)]);
         self.view.checked = false;
         true
     }
@@ -77,7 +77,7 @@ impl Agent {
         if let Watching::Watched(guard) = std::mem::replace(&mut self.watching, Watching::Off) {
             let text = format!("Config Drift Monitor stopped, was watching against {}", guard.config);
             drop(guard);
-            self.report_events(&[Note::new(AgentEvent::ConfigDriftMonitorStopped, text)]);
+            self.report_events(&[AgentNote::new(AgentEvent::ConfigDriftMonitorStopped, text)]);
         }
     }
 }

@@ -4,7 +4,9 @@
 
 use super::{Agent, Next};
 use crate::protocol::clock::Moment;
-use crate::protocol::{Failure, FailureKind, Job, Note, Phase, backoff, disturbing_backoff, outage_backoff};
+use crate::protocol::{
+    AgentNote, Failure, FailureKind, Job, Phase, backoff, disturbing_backoff, outage_backoff,
+};
 use api::events::AgentEvent;
 use client::{CallError, jitter};
 
@@ -67,7 +69,7 @@ impl Agent {
         if before == 0
             && let Some(kind) = event
         {
-            self.report_events(&[Note::new(kind, reason.clone())]);
+            self.report_events(&[AgentNote::new(kind, reason.clone())]);
         }
         self.work = None;
         self.view.phase = Phase::Failed(Failure { job, kind, reason, tries, retry_at });

@@ -1,5 +1,5 @@
 //! The fetch of what an update needs, while the node is in service: for the update that is next, or ahead of it because the
-//! pool wants that. A pull may take hours, or hang: it ends when the agent stops or something else is wanted, and people see
+//! pool wants that. A pull may take hours, or hang: it ends when the agent stops or another config is desired, and people see
 //! how far it is.
 //!
 //! Not here: what is fetched, and how it is ended and resumed (see `host`).
@@ -7,9 +7,9 @@
 use super::update::PlanError;
 use super::{Agent, Next};
 use crate::cluster::milestones::Milestone;
-use crate::node::machine::{Machine, MachineError, Work};
+use crate::node::machine::{Machine, MachineError, PlannedUpdate};
 use crate::protocol::clock::Moment;
-use crate::protocol::{Changes, Job, NodeFacts, Pair, Phase, cut_reason, disturbing_backoff};
+use crate::protocol::{Changes, ConfigPair, Job, NodeFacts, Phase, cut_reason, disturbing_backoff};
 use api::names::own;
 use api::prefetch::{Answer, Request};
 use client::jitter;
@@ -22,8 +22,8 @@ const REPORT: Duration = Duration::from_secs(10);
 /// How a fetch ended.
 pub(super) enum Fetched {
     /// What the update needs is on the host.
-    Done(Box<Work>),
-    /// The agent stops, or something else is wanted. What was fetched stays on the host.
+    Done(Box<PlannedUpdate>),
+    /// The agent stops, or another config is desired. What was fetched stays on the host.
     Ended,
     /// It cannot be fetched. Whether people have been told of it as of a pull.
     Failed(MachineError, bool),
@@ -31,7 +31,7 @@ pub(super) enum Fetched {
 
 impl Agent {
     /// Fetches what the update needs.
-    pub(super) async fn fetch(&mut self, pair: Pair) -> Next {
+    pub(super) async fn fetch(&mut self, pair: ConfigPair) -> Next {
         let Some(work) = self.work.take() else {
             self.view.phase = Phase::Idle;
             return Next::Step;
@@ -62,7 +62,7 @@ impl Agent {
 
     /// Fetches what the next update will need, as the controller asks, and answers. The update is planned for it as if it were
     /// made now, so an answer also says what would be in its way.
-    pub(super) async fn prefetch(&mut self, pair: Pair) -> Next {
+    pub(super) async fn prefetch(&mut self, pair: ConfigPair) -> Next {
         let before = self.view.node.clone();
         let Some(request) = Request::parse(&before.prefetch) else { return Next::Step };
         tracing::info!(to = %pair.to, attempt = request.attempt, "fetching what the next update needs");
@@ -117,7 +117,7 @@ impl Agent {
     }
 
     /// Fetches until it is done, or no longer `wanted` on the Node.
-    pub(super) async fn pull(&mut self, work: Work, wanted: impl Fn(&NodeFacts) -> bool) -> Fetched {
+    pub(super) async fn pull(&mut self, work: PlannedUpdate, wanted: impl Fn(&NodeFacts) -> bool) -> Fetched {
         let pull = Pull::for_cluster(self.cluster.version().await);
         let theirs = pull.clone();
         let mut fetching = Box::pin(self.begin(move |m| m.fetch(&work, &theirs).map(|()| work)));
@@ -140,7 +140,7 @@ impl Agent {
                     }
                     self.refresh_node().await;
                     if !wanted(&self.view.node) {
-                        ended = Some("something else is wanted");
+                        ended = Some("another config is desired");
                         pull.cancel();
                     }
                 }
@@ -156,7 +156,7 @@ impl Agent {
         };
         match (done, ended) {
             (_, Some(why)) => {
-                tracing::info!(why, "the fetch was ended");
+                tracing::info!(why, "the fetch was stopped");
                 Fetched::Ended
             }
             (Ok(work), None) => {

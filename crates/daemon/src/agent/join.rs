@@ -8,7 +8,7 @@ use crate::cluster::calls::is_ours;
 use crate::node::machine::{Machine, MachineError};
 use crate::protocol::clock::Moment;
 use crate::protocol::join::{self, Membership};
-use crate::protocol::{Cost, EMPTY_CONFIG, FailureKind, Job, Pair};
+use crate::protocol::{ConfigPair, Cost, EMPTY_CONFIG, FailureKind, Job};
 use api::names::annotation;
 use client::jitter;
 
@@ -59,7 +59,7 @@ impl Agent {
             Err(e) => return self.failed(Job::Join, e.kind, e.event, e.text).await,
         }
         let Membership::Pool { config, .. } = member else { return self.not_yet("it is in no pool") };
-        let pair = Pair { from: EMPTY_CONFIG.to_owned(), to: config.clone() };
+        let pair = ConfigPair { from: EMPTY_CONFIG.to_owned(), to: config.clone() };
         let cost = match self.plan(&pair).await {
             Ok((cost, _)) => cost,
             Err(PlanError::Call(error)) => return self.call_failed(Job::Join, &error).await,

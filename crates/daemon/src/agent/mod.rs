@@ -26,11 +26,13 @@ use crate::cluster::milestones::Milestone;
 use crate::cluster::own_node::OwnNode;
 use crate::cluster::report::Reporter;
 use crate::error::DaemonError;
-use crate::node::Trouble;
+use crate::node::HostTrouble;
 use crate::node::drift_watch::{CompareLimit, Watching};
-use crate::node::machine::{Machine, MachineError, Work};
+use crate::node::machine::{Machine, MachineError, PlannedUpdate};
 use crate::protocol::clock::Moment;
-use crate::protocol::{Action, Changes, Cordon, NodeFacts, Note, Pair, Phase, View, Waiting, step};
+use crate::protocol::{
+    Action, AgentNote, Changes, ConfigPair, Cordon, NodeFacts, Phase, View, Waiting, step,
+};
 use api::drain_request::uncordoned;
 use api::k8s::Node;
 use api::names::{annotation, state};
@@ -59,11 +61,11 @@ pub(crate) struct Agent {
     /// When the comparison for a change that was seen may take place.
     compare_due: Option<Instant>,
     /// The planned update that belongs to `Phase::Prepared`.
-    work: Option<Work>,
+    work: Option<PlannedUpdate>,
     /// The number of consecutive failed calls.
     failed_calls: u32,
     /// The update that failed last, and how often it failed in a row.
-    failed_update: Option<(Pair, u32)>,
+    failed_update: Option<(ConfigPair, u32)>,
 }
 
 /// What to do after an action.
@@ -175,14 +177,14 @@ impl Agent {
         async {
             match thread.await {
                 Ok(result) => result,
-                Err(error) => Err(MachineError::broken(format!("the host work ended abnormally: {error}"))),
+                Err(error) => Err(MachineError::degraded(format!("the host work ended abnormally: {error}"))),
             }
         }
     }
 
     /// Waits for a change of the Node, for a point in time, or for the shutdown.
     async fn wait(&mut self, until: Option<Moment>) {
-        let asks = self.own_node.read_in();
+        let asks = self.own_node.time_until_read();
         let sleep = async {
             if let Some(left) = asks {
                 return tokio::time::sleep(
@@ -264,7 +266,7 @@ impl Agent {
             Action::Reboot { config, announced } => self.reboot(config, announced).await,
             Action::RecordCleared { config, cleared } => self.record_cleared(config, cleared).await,
             Action::ForgetReboot { config } => self.forget_reboot(config).await,
-            Action::Leave { asked } => self.leave(asked).await,
+            Action::Leave { asked } => self.leave_host(asked).await,
         }
     }
 
@@ -290,7 +292,7 @@ impl Agent {
     async fn write(
         &mut self,
         changes: Changes,
-        notes: Vec<Note>,
+        notes: Vec<AgentNote>,
         cordon: Option<Cordon>,
         conditional: bool,
     ) -> Next {
@@ -350,7 +352,7 @@ impl Agent {
         Next::Step
     }
 
-    fn report_events(&self, notes: &[Note]) {
+    fn report_events(&self, notes: &[AgentNote]) {
         for note in notes {
             self.reporter.report_event(&self.view, note);
         }
@@ -358,7 +360,7 @@ impl Agent {
 }
 
 /// Waits until the host's trouble changes. Never returns if nothing reports trouble.
-async fn trouble_changed(trouble: &mut Option<Trouble>) {
+async fn trouble_changed(trouble: &mut Option<HostTrouble>) {
     let told = match trouble {
         Some(trouble) => trouble.changed().await.is_ok(),
         None => false,

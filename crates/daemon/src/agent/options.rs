@@ -5,7 +5,7 @@
 use crate::cluster::own_node::NodeUpdates;
 use crate::cluster::report::Reporting;
 use crate::metrics::Metrics;
-use crate::node::Trouble;
+use crate::node::HostTrouble;
 use host::Host;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub struct AgentOptions {
     /// start and before an update.
     pub drift_period: Option<Duration>,
     /// The source of trouble other than with the config. `None`: there is none.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<HostTrouble>,
     /// Its metrics.
     pub metrics: Metrics,
     /// Host and port of the API server: a change on trial is confirmed only if a new connection to it can be made. `None`:
@@ -61,7 +61,7 @@ pub(crate) struct Settings {
     pub(crate) reporting: Reporting,
     pub(crate) watch_disk: bool,
     pub(crate) drift_period: Option<Duration>,
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) trouble: Option<HostTrouble>,
     pub(crate) metrics: Metrics,
     /// Host and port of the API server, to try a new connection.
     pub(crate) api_server: Option<(String, u16)>,

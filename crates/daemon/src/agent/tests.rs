@@ -146,7 +146,7 @@ async fn a_host_with_an_unfinished_undo_is_not_done_when_its_config_is_reverted(
     agent.view.disk = agent.machine.facts().unwrap();
     agent.view.checked = true;
     let (cost, work) = agent.machine.prepare(&a, &b, &policy).unwrap();
-    let pair = Pair { from: "a".into(), to: "b".into() };
+    let pair = ConfigPair { from: "a".into(), to: "b".into() };
     agent.work = Some(work);
     agent.view.phase = Phase::Prepared { pair: pair.clone(), cost, to_fetch: false, asked: None };
     disk.set(true);
@@ -241,7 +241,7 @@ async fn a_pull_that_hangs_ends_when_another_config_is_desired_or_the_agent_stop
         agent_of(dir.path(), Duration::from_secs(10), Arc::new(NoFaults), Box::new(os.clone()));
     let (empty, mut b) = (files(EMPTY_CONFIG, &[]), files("b", &[]));
     b.spec.os_image_url = "fake:2".to_owned();
-    let pair = Pair { from: EMPTY_CONFIG.into(), to: "b".into() };
+    let pair = ConfigPair { from: EMPTY_CONFIG.into(), to: "b".into() };
     let node = |desired: &str, version: &str| NodeFacts {
         seen: true,
         current: EMPTY_CONFIG.into(),

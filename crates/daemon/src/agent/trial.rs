@@ -5,7 +5,7 @@
 
 use super::{Agent, Next};
 use crate::protocol::clock::Moment;
-use crate::protocol::{Before, Changes, Job, Note, Phase, TrialObservation};
+use crate::protocol::{AgentNote, Changes, Job, Phase, StateBefore, TrialObservation};
 use api::events::AgentEvent;
 use api::names::own;
 use api::trial::TrialRules;
@@ -27,15 +27,15 @@ pub(crate) const LONGEST_LOOK: Duration = CONNECT.saturating_add(ANSWER);
 impl Agent {
     /// How the next change is tried, and how the node is before it. Settings that cannot be read are reported, and the
     /// defaults apply.
-    pub(super) fn trial_of_next(&self) -> (TrialRules, Before) {
+    pub(super) fn trial_of_next(&self) -> (TrialRules, StateBefore) {
         let node = &self.view.node;
         let rules = TrialRules::parse(&node.trial).unwrap_or_else(|why| {
             let text = format!("{}: {why}; the defaults apply", api::names::own::TRIAL);
-            self.report_events(&[Note::new(AgentEvent::TrialRulesInvalid, text)]);
+            self.report_events(&[AgentNote::new(AgentEvent::TrialRulesInvalid, text)]);
             TrialRules::default()
         });
         let api_server = self.settings.api_server.clone();
-        (rules, Before { ready: node.ready, heard: node.heard, person: false, api_server })
+        (rules, StateBefore { ready: node.ready, heard: node.heard, person: false, api_server })
     }
 
     /// Looks at the node whose change is on trial.
@@ -119,7 +119,7 @@ impl Agent {
         let done = self.host(move |m| Ok(m.host().fail_trial(check, &why)?)).await;
         self.read_disk_state().await;
         self.view.checked = false;
-        self.report_events(&[Note::new(AgentEvent::TrialFailed, text)]);
+        self.report_events(&[AgentNote::new(AgentEvent::TrialFailed, text)]);
         match done {
             Ok(_) => {
                 self.view.phase = Phase::Idle;
@@ -134,16 +134,19 @@ impl Agent {
     }
 
     /// Takes from the host what was brought for trials, and says so on the Node.
-    pub(super) async fn leave(&mut self, asked: String) -> Next {
-        if let Err(error) = self.host(|m| m.leave()).await {
-            tracing::warn!(%error, "the units that go on with a trial at boot stay on the host; trying again");
+    pub(super) async fn leave_host(&mut self, asked: String) -> Next {
+        if let Err(error) = self.host(|m| m.leave_host()).await {
+            tracing::warn!(%error, "the units that continue a trial after a boot could not be removed from the host; trying \
+                again");
             self.view.leave_again = Some(Moment::now() + LEAVE_AGAIN);
             // A person may have begun a trial by hand.
             self.read_disk_state().await;
             return Next::Step;
         }
         self.view.leave_again = None;
-        tracing::info!("the host has no units for trials any more: the product is removed");
+        tracing::info!(
+            "the units for trials were removed from the host, because the product is being uninstalled"
+        );
         self.write(Changes::from([(own::LEFT, asked)]), vec![], None, false).await
     }
 

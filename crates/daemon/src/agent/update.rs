@@ -8,8 +8,8 @@ use super::{Agent, Next};
 use crate::agent::options::Exit;
 use crate::cluster::milestones::Milestone;
 use crate::node::drift_check::Repair;
-use crate::node::machine::{Machine, MachineError, Work};
-use crate::protocol::{Cost, EMPTY_CONFIG, Failure, Job, Note, Pair, Phase, RebootFact};
+use crate::node::machine::{Machine, MachineError, PlannedUpdate};
+use crate::protocol::{AgentNote, ConfigPair, Cost, EMPTY_CONFIG, Failure, Job, Phase, RebootFact};
 use api::events::AgentEvent;
 use api::names::state;
 use api::v1::MachineConfig;
@@ -79,7 +79,7 @@ impl Agent {
             Ok((found, m.facts()?))
         };
         let found = self.host(check).await;
-        self.report_events(&self.machine.remarks());
+        self.report_events(&self.machine.notes_to_report());
         match found {
             Ok((Some(repair), _)) => self.repair(job, repair).await,
             Ok((None, disk)) => {
@@ -140,14 +140,14 @@ impl Agent {
         Ok(in_state(found, state))
     }
 
-    pub(super) async fn plan(&self, pair: &Pair) -> Result<(Cost, Work), PlanError> {
+    pub(super) async fn plan(&self, pair: &ConfigPair) -> Result<(Cost, PlannedUpdate), PlanError> {
         let to = in_state(self.cluster.config(config_and_image(&pair.to).0).await?, &pair.to);
         let from = match self.host(Machine::current).await? {
             Some(from) => from,
             None => self.config_in_effect(&pair.from).await?,
         };
         let policy = DisruptionPolicy::of_cluster(self.cluster.machine_configuration().await?.as_ref());
-        let policy = policy.map_err(MachineError::broken)?;
+        let policy = policy.map_err(MachineError::degraded)?;
         let only_whole_reboots = self.view.node.keeps_a_quorum();
         let policy = DisruptionPolicy { only_whole_reboots, ..policy }.of_pool(Some(&self.view.node.reboots));
         let policy = policy.with_host_packages(Some(&self.view.node.host_packages));
@@ -155,9 +155,9 @@ impl Agent {
         Ok(self.host(move |m| m.prepare(&from, &to, &policy)).await?)
     }
 
-    pub(super) async fn prepare(&mut self, pair: Pair) -> Next {
+    pub(super) async fn prepare(&mut self, pair: ConfigPair) -> Next {
         self.stop_watching().await;
-        self.reporter.report(&self.view, &Milestone::Wanted);
+        self.reporter.report(&self.view, &Milestone::UpdateNeeded);
         let planned = self.plan(&pair).await;
         // Whatever the host says, the API server has answered. A server that can do nothing (5xx, 429) is as good as silent.
         if !matches!(&planned, Err(PlanError::Call(error)) if error.is_outage()) {
@@ -187,7 +187,7 @@ impl Agent {
         }
     }
 
-    pub(super) async fn apply(&mut self, pair: Pair) -> Next {
+    pub(super) async fn apply(&mut self, pair: ConfigPair) -> Next {
         let (Some(work), Phase::Prepared { cost, .. }) = (self.work.take(), &self.view.phase) else {
             self.view.phase = Phase::Idle;
             return Next::Step;
@@ -196,7 +196,7 @@ impl Agent {
         let changes_os = work.needs_fetch();
         if cost.drain && self.view.node.own_cordon {
             self.reporter.report(&self.view, &Milestone::Drained);
-            let note = Note::new(AgentEvent::Drained, "The pods have left, and the update begins");
+            let note = AgentNote::new(AgentEvent::Drained, "The pods have left, and the update begins");
             self.report_events(&[note.on_the_way_to(&pair.to)]);
         }
         self.reporter.report(&self.view, &Milestone::Applying);
@@ -206,8 +206,8 @@ impl Agent {
             tokio::select! {
                 done = &mut work => done,
                 () = self.shutdown.cancelled() => {
-                    let text = "Told to stop during an update; the step under way is finished first".to_owned();
-                    self.report_events(&[Note::new(AgentEvent::GotSigtermDuringUpdate, text)]);
+                    let text = "Got SIGTERM during an update; the present step is finished first".to_owned();
+                    self.report_events(&[AgentNote::new(AgentEvent::GotSigtermDuringUpdate, text)]);
                     work.await
                 }
             }
@@ -217,7 +217,8 @@ impl Agent {
             Ok(notes) => {
                 self.settings.metrics.pivot(true);
                 tracing::info!(config = %pair.to, reboots, "applied");
-                let notes: Vec<Note> = notes.into_iter().map(|note| note.on_the_way_to(&pair.to)).collect();
+                let notes: Vec<AgentNote> =
+                    notes.into_iter().map(|note| note.on_the_way_to(&pair.to)).collect();
                 self.report_events(&notes);
                 let served = [AgentEvent::ServiceReload, AgentEvent::ServiceRestart];
                 let services =

@@ -12,9 +12,9 @@
 //! Not here: which nodes may do this (see `protocol::waiting_config`), nor the reboot.
 
 use super::Agent;
-use crate::node::machine::Work;
+use crate::node::machine::PlannedUpdate;
 use crate::protocol::waiting_config::applicable_at_shutdown;
-use crate::protocol::{Changes, Note, Pair};
+use crate::protocol::{AgentNote, Changes, ConfigPair};
 use api::events::AgentEvent;
 use api::names::{annotation, own, state};
 use std::time::Duration;
@@ -71,10 +71,11 @@ impl Agent {
             Ok(notes) => {
                 self.report_events(&notes);
                 let text = format!(
-                    "Took config {} along, which waited for a window, because this machine was rebooted: one reboot does for both",
+                    "Applied the waiting config {} while this machine was shutting down, so that one reboot is enough for \
+                     both",
                     pair.to
                 );
-                self.report_events(&[Note::new(AgentEvent::WaitingConfigTaken, text)]);
+                self.report_events(&[AgentNote::new(AgentEvent::WaitingConfigTaken, text)]);
             }
             Err(error) => {
                 tracing::error!(%error, to = %pair.to, "the waiting config cannot be applied");
@@ -90,7 +91,7 @@ impl Agent {
     }
 
     /// Plans the waiting config, by the Node as it is now. `None`: it is not applied at this shutdown.
-    async fn plan_waiting_config(&mut self) -> Result<Option<(Pair, Work)>, String> {
+    async fn plan_waiting_config(&mut self) -> Result<Option<(ConfigPair, PlannedUpdate)>, String> {
         let node = self.cluster.own_node().await.map_err(|error| error.chain())?;
         self.take_answer(&node);
         self.read_disk_state().await;

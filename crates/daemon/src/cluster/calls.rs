@@ -3,7 +3,7 @@
 //!
 //! Not here: the watch of the agent's own Node (see [`crate::cluster::own_node`]).
 
-use crate::protocol::{Changes, Cordon, EMPTY_CONFIG, Note};
+use crate::protocol::{AgentNote, Changes, Cordon, EMPTY_CONFIG};
 use api::k8s::{Event, Node, ObjectMeta, ObjectReference, Time};
 use api::names::{CLUSTER, CONTROLLER_CONFIG, NAMESPACE, annotation};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
@@ -246,9 +246,9 @@ impl Cluster {
     }
 
     /// Writes an event on the agent's own Node. Best effort: an event that cannot be written is logged.
-    pub(crate) async fn create_event(&self, note: &Note, uid: &str, now: Timestamp) {
+    pub(crate) async fn create_event(&self, note: &AgentNote, uid: &str, now: Timestamp) {
         let reason = note.kind.text().to_owned();
-        let Note { kind, text, config } = note;
+        let AgentNote { kind, text, config } = note;
         tracing::info!(node = %self.node, event = %reason, "{text}");
         let name = format!("{}.{:x}", self.node, now.as_nanosecond());
         let event = Event {

@@ -1,7 +1,7 @@
 //! The milestones of an update, and what each of them changes on the node's MachineConfigNode: the conditions that it sets,
 //! the status after several of them, and the patch from one status to the next. Pure.
 //!
-//! Not here: when it is written (see `report`), nor the rules of those conditions (`rollout::mcn`).
+//! Not here: when it is written (see `report`), nor the rules of those conditions (`rollout::machine_config_nodes`).
 
 use crate::protocol::{Cost, NodeFacts, cut_reason};
 use api::conditions::StatusCondition as _;
@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, ReplaceOperation, TestOperation};
 use rollout::PastUpdate;
-use rollout::mcn::{self, Progress};
+use rollout::machine_config_nodes::{self, Progress};
 use rollout::view::NodeView;
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ pub(crate) enum Milestone {
     /// The node is in the desired config.
     Updated,
     /// Another config is desired.
-    Wanted,
+    UpdateNeeded,
     /// The update cannot be done.
     Refused(String),
     /// The update was checked and planned.
@@ -97,7 +97,9 @@ impl Milestone {
             Self::NotCordoned { back: true, why } => vec![Progress::not_uncordoned(name, &cut_reason(why))],
             Self::Drained => vec![Progress::drained(name)],
             Self::Uncordoned => vec![Progress::uncordoned(name, false)],
-            Self::Wanted => vec![Progress::of(c::UPDATED, "False", format!("Node needs an update to {to}"))],
+            Self::UpdateNeeded => {
+                vec![Progress::of(c::UPDATED, "False", format!("Node needs an update to {to}"))]
+            }
             Self::Refused(why) => vec![Progress::of(c::UPDATE_PREPARED, "Unknown", cut_reason(why))],
             Self::Prepared { cost: Cost { drain, reboot }, not_live } => {
                 let mut text = format!("Update to {to} is possible; drain: {drain}, reboot: {reboot}");
@@ -160,7 +162,7 @@ pub(super) fn after(
         let base = new.as_ref().or(old);
         // Times in the API have whole seconds: with a fraction, every report would look different from what is stored.
         let at = Time(Timestamp::from_second(at.as_second()).unwrap_or(*at));
-        if let Some(next) = mcn::advance(base, progress, node, generation, &at) {
+        if let Some(next) = machine_config_nodes::advance(base, progress, node, generation, &at) {
             new = Some(next);
         }
     }
@@ -168,7 +170,7 @@ pub(super) fn after(
 }
 
 /// The update that ends with these milestones, as it is written down; see [`PastUpdate`].
-pub(super) fn past(
+pub(super) fn finished_update(
     old: Option<&MachineConfigNodeStatus>,
     said: &[TimedProgress],
     node: &NodeView,

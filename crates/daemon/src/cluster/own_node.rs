@@ -105,7 +105,7 @@ impl OwnNode {
     }
 
     /// How long until the Node is read if the watch stays behind. `None`: it is not behind.
-    pub(crate) fn read_in(&self) -> Option<Duration> {
+    pub(crate) fn time_until_read(&self) -> Option<Duration> {
         self.behind_since.map(|since| WATCH_CATCHES_UP.saturating_sub(since.elapsed()))
     }
 

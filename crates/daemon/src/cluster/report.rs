@@ -7,8 +7,8 @@
 //! Nothing decides on what is written here. What a milestone changes is in `milestones`.
 
 use crate::cluster::calls::Cluster;
-use crate::cluster::milestones::{Milestone, TimedProgress, after, node_view, past, patch};
-use crate::protocol::{Note, View, outage_backoff};
+use crate::cluster::milestones::{Milestone, TimedProgress, after, finished_update, node_view, patch};
+use crate::protocol::{AgentNote, View, outage_backoff};
 use api::names::own;
 use api::v1::MachineConfigNode;
 use client::CallError;
@@ -16,7 +16,7 @@ use client::jitter;
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::api::Patch;
-use rollout::mcn;
+use rollout::machine_config_nodes;
 use rollout::view::NodeView;
 use serde_json::json;
 use std::time::Duration;
@@ -60,7 +60,7 @@ fn pause_after(call: Duration) -> Duration {
 }
 
 struct QueuedEvent {
-    note: Note,
+    note: AgentNote,
     uid: String,
     at: Timestamp,
 }
@@ -114,7 +114,7 @@ impl Reporter {
     }
 
     /// Reports something to people, as an event.
-    pub(crate) fn report_event(&self, view: &View, note: &Note) {
+    pub(crate) fn report_event(&self, view: &View, note: &AgentNote) {
         if self.reporting.events {
             let uid = view.node.uid.clone();
             self.send(Message::Event(QueuedEvent { note: note.clone(), uid, at: Timestamp::now() }));
@@ -288,7 +288,7 @@ impl Writer {
             None => match self.cluster.progress(latest).await? {
                 Some(seen) => seen,
                 // The controller fills in its pool.
-                None => self.cluster.create_progress(&mcn::new(&self.node, None)).await?,
+                None => self.cluster.create_progress(&machine_config_nodes::new(&self.node, None)).await?,
             },
         };
         let generation = seen.metadata.generation.unwrap_or(1).max(1);
@@ -324,8 +324,10 @@ impl Writer {
         seen: MachineConfigNode,
         generation: i64,
     ) -> Result<MachineConfigNode, CallError> {
-        let past = past(seen.status.as_ref(), &self.reached, &self.node, generation);
-        let Some(text) = past.and_then(|update| update.noted(&seen.metadata)) else { return Ok(seen) };
+        let past = finished_update(seen.status.as_ref(), &self.reached, &self.node, generation);
+        let Some(text) = past.and_then(|update| update.with_this_update(&seen.metadata)) else {
+            return Ok(seen);
+        };
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { own::UPDATES: text } } }));
         match self.cluster.patch_progress(&patch).await {
             Ok(mut new) => {
@@ -333,7 +335,7 @@ impl Writer {
                 Ok(new)
             }
             Err(error) if error.is_client_error() => {
-                tracing::warn!(error = error.chain(), "the times of this update's parts are not kept");
+                tracing::warn!(error = error.chain(), "the times of this update's steps could not be stored");
                 Ok(seen)
             }
             Err(error) => Err(error),

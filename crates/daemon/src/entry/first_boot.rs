@@ -17,7 +17,7 @@ use api::names::annotation;
 use api::v1::{MachineConfig, MachineConfigSpec};
 use client::jitter;
 use desired::{arguments, by_digest, in_image, with_image};
-use host::{Change, DisruptionPolicy, Facts, Host, Irreconcilable, Names, OsStatus, OsWanted, RebootStatus};
+use host::{Change, DesiredOs, DisruptionPolicy, Facts, Host, Irreconcilable, Names, OsStatus, RebootStatus};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -157,20 +157,20 @@ fn read(file: &str, text: &str) -> Result<MachineConfig, DaemonError> {
 
 /// The parts of a config's wishes for the operating system that the machine has already, as it booted. Everything else
 /// on the machine is its own.
-fn found_os(host: &Host, wanted: &OsWanted, facts: &Facts) -> Result<OsWanted, DaemonError> {
+fn found_os(host: &Host, wanted: &DesiredOs, facts: &Facts) -> Result<DesiredOs, DaemonError> {
     let Some(os) = facts.os.as_ref().map(OsStatus::next) else {
         // The image or the boot loader entry may have set them.
         let running = host.root().text(CMDLINE).map_err(|e| DaemonError::FirstBoot { why: e.to_string() })?;
         let has = arguments(&[running.unwrap_or_default().trim_end().to_owned()]);
         let kernel_arguments = present(&wanted.kernel_arguments, &has);
-        return Ok(OsWanted { kernel_arguments, ..OsWanted::default() });
+        return Ok(DesiredOs { kernel_arguments, ..DesiredOs::default() });
     };
-    Ok(OsWanted {
+    Ok(DesiredOs {
         image: if wanted.image.is_empty() { String::new() } else { os.image.clone() },
         kernel_arguments: present(&wanted.kernel_arguments, &os.kernel_arguments),
         kernel_type: os.kernel_type.clone(),
         extensions: wanted.extensions.iter().filter(|e| os.extensions.contains(e)).cloned().collect(),
-        ..OsWanted::default()
+        ..DesiredOs::default()
     })
 }
 

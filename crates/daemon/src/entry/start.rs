@@ -11,9 +11,9 @@ use crate::cluster::report::Reporting;
 use crate::entry::open_host::{open, open_with_runtime};
 use crate::error::DaemonError;
 use crate::metrics::Metrics;
-use crate::node::certificates::{Place, Writer};
+use crate::node::certificates::{CertificateHost, Writer};
 use crate::pinned_images::{Manager, follow_sets};
-use host::{OnlyAgent, Recovery, Root};
+use host::{AgentLock, Recovery, Root};
 use listen::tls::TlsProfile;
 use listen::{Access, Addresses, Endpoint, Healthy};
 use prometheus_client::registry::Registry;
@@ -126,7 +126,7 @@ pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result
         let (updates, _watch) = watch_own_node(client.clone(), &node_name);
         let root = host.root().clone();
         let kubeconfigs = kubeconfigs(kubeconfig.as_deref(), &root_mount);
-        let place = Place { root, root_mount: root_mount.clone(), kubeconfigs };
+        let place = CertificateHost { root, root_mount: root_mount.clone(), kubeconfigs };
         let writer = Writer::new(client.clone(), &node_name, place, updates.clone());
         let trouble = Some(writer.trouble());
         let writing = tokio::spawn(writer.run(round.clone()));
@@ -177,10 +177,10 @@ pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result
 
 /// Waits until no other agent runs on this host. `None`: it cannot be known, and the agent goes on: what it does to the host is
 /// guarded by another lock.
-async fn alone(root_mount: &Path) -> Option<OnlyAgent> {
+async fn alone(root_mount: &Path) -> Option<AgentLock> {
     let mut waits = 0_u32;
     loop {
-        let taken = Root::open(root_mount).map_err(host::Error::from).and_then(|root| OnlyAgent::take(&root));
+        let taken = Root::open(root_mount).map_err(host::Error::from).and_then(|root| AgentLock::take(&root));
         match taken {
             Ok(Some(alone)) => return Some(alone),
             Ok(None) => {}

@@ -10,10 +10,10 @@
 
 use crate::entry::open_host::open_with_runtime;
 use crate::error::DaemonError;
-use crate::protocol::{After, AfterUndo, Before, after_undo, restarted, restarts};
+use crate::protocol::{AfterUndo, StateAfterUndo, StateBefore, after_undo, restarted, restarts};
 use api::text::chain;
 use host::{
-    Aftermath, Check, Error, Host, HostPrograms, OpenTrial, Programs as _, RebootStatus, TrialFailure,
+    Check, Error, Host, HostPrograms, OpenTrial, Programs as _, RebootStatus, TrialFailure, UndoneTrialCheck,
     UnitState,
 };
 use jiff::SignedDuration;
@@ -150,7 +150,11 @@ impl Watch {
     }
 
     /// Looks whether the node is well in the old config, and does what follows from that.
-    fn after_undo(&mut self, failed: &TrialFailure, after: &Aftermath) -> Result<Option<Duration>, Error> {
+    fn after_undo(
+        &mut self,
+        failed: &TrialFailure,
+        after: &UndoneTrialCheck,
+    ) -> Result<Option<Duration>, Error> {
         let before = before(&after.before);
         let api = self.ask(&before);
         let running = self.host.running_of(&after.units)?;
@@ -161,7 +165,7 @@ impl Watch {
             (Ok(()), None) => Duration::ZERO,
             _ => self.unwell_since.get_or_insert_with(Instant::now).elapsed(),
         };
-        let seen = After {
+        let seen = StateAfterUndo {
             check: failed.check,
             api: api.is_ok(),
             units: stopped.is_none(),
@@ -176,16 +180,16 @@ impl Watch {
                 Ok(None)
             }
             AfterUndo::Reboot => {
-                tracing::error!(config = %failed.config, ?api, ?stopped, "the change is undone, and what failed \
-                    fails still: something of it may have stayed; rebooting");
+                tracing::error!(config = %failed.config, ?api, ?stopped, "the change is undone, but the check still fails: \
+                    an effect of the change may have stayed; rebooting");
                 self.host.reboot_after_undo()?;
                 self.grace = if api.is_ok() { REBOOT_GRACE } else { SHORT_REBOOT_GRACE };
                 // Whatever became of it: never at once, so that this cannot spin.
                 Ok(Some(CHECK_PERIOD))
             }
             AfterUndo::NotToBlame => {
-                tracing::warn!(config = %failed.config, "the API server is away in the old config too: the \
-                    change is not to blame, and may be tried again");
+                tracing::warn!(config = %failed.config, "the API server does not answer in the old config either: the change \
+                    is not the cause, and may be tried again");
                 self.host.forget_trial_failure()?;
                 Ok(None)
             }
@@ -193,7 +197,7 @@ impl Watch {
     }
 
     /// Whether the API server can be reached: as far as it can be seen without credentials.
-    fn ask(&self, before: &Before) -> Result<(), String> {
+    fn ask(&self, before: &StateBefore) -> Result<(), String> {
         let Some((host, port)) = &before.api_server else { return Ok(()) };
         let at = format!("no new connection to {host}:{port}");
         let connecting =
@@ -225,7 +229,7 @@ impl Watch {
 }
 
 /// What the agent noted before the change. Another program's note says nothing.
-fn before(text: &str) -> Before {
+fn before(text: &str) -> StateBefore {
     serde_json::from_str(text).unwrap_or_default()
 }
 
@@ -326,7 +330,8 @@ mod tests {
             unit: "kubelet.service".to_owned(),
             invocation: "of before the change".to_owned(),
         };
-        let after = Aftermath { units: vec![run], before: String::new(), undone_in: Some(boot.clone()) };
+        let after =
+            UndoneTrialCheck { units: vec![run], before: String::new(), undone_in: Some(boot.clone()) };
         let mut failed = TrialFailure::new("new", Check::Unit, "no kubelet");
         failed.aftermath = Some(after);
         put(host::paths::TRIAL_FAILURE, serde_json::to_vec(&failed).unwrap());

@@ -5,7 +5,7 @@
 use crate::entry::open_host::open_with_runtime;
 use crate::entry::without_cluster::plan_once;
 use crate::error::DaemonError;
-use crate::protocol::Before;
+use crate::protocol::StateBefore;
 use api::text::chain;
 use api::v1::MachineConfig;
 use host::{Check, Error, Host, RebootStatus};
@@ -48,10 +48,10 @@ impl TryOnHost {
         config: &MachineConfig,
         within: Duration,
     ) -> Result<Self, DaemonError> {
-        let fail = |why: String| DaemonError::Once { from: from.to_owned(), why };
+        let fail = |why: String| DaemonError::WithoutCluster { from: from.to_owned(), why };
         let (mut host, runtime) = open_with_runtime(root_mount)?;
         let mut plan = plan_once(&mut host, from, config)?;
-        let before = Before { person: true, ..Before::default() };
+        let before = StateBefore { person: true, ..StateBefore::default() };
         let before = serde_json::to_string(&before).map_err(|e| fail(e.to_string()))?;
         plan.on_trial(within, &[], before);
         host.apply(&plan).map_err(|e| fail(chain(&e)))?;

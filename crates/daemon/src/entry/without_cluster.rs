@@ -93,7 +93,7 @@ fn plan_between(
 }
 
 fn look_error(error: &host::Error) -> DaemonError {
-    DaemonError::Look { why: chain(error) }
+    DaemonError::HostUnreadable { why: chain(error) }
 }
 
 /// The state of a host to which no config was ever applied.
@@ -106,7 +106,7 @@ fn no_config() -> CurrentConfig {
 /// # Errors
 /// It is neither. The error text shows nothing of the contents.
 pub fn read_config(from: &str, text: &str) -> Result<MachineConfig, DaemonError> {
-    let fail = |why: &str| DaemonError::Once { from: from.to_owned(), why: why.to_owned() };
+    let fail = |why: &str| DaemonError::WithoutCluster { from: from.to_owned(), why: why.to_owned() };
     // The parser's message could quote a secret.
     let value: Value = api::yaml::from_str(text).map_err(|_| fail("it is not YAML or JSON"))?;
     if value.get("kind").and_then(Value::as_str) == Some("MachineConfig") {
@@ -137,14 +137,14 @@ pub async fn apply_once(
         true => fetch(from).await?,
         false => tokio::fs::read_to_string(from)
             .await
-            .map_err(|e| DaemonError::Once { from: from.to_owned(), why: e.to_string() })?,
+            .map_err(|e| DaemonError::WithoutCluster { from: from.to_owned(), why: e.to_string() })?,
     };
     let config = read_config(from, &text)?;
     let (mut host, _) = crate::entry::open_host::open(root_mount, tokio::runtime::Handle::current())?;
     let from = from.to_owned();
     let done =
         tokio::task::spawn_blocking(move || apply_config(&mut host, &from, &config, skip_reboot)).await;
-    done.map_err(|e| DaemonError::Look { why: format!("the work ended abnormally: {e}") })?
+    done.map_err(|e| DaemonError::HostUnreadable { why: format!("the work ended abnormally: {e}") })?
 }
 
 fn apply_config(
@@ -153,7 +153,7 @@ fn apply_config(
     to: &MachineConfig,
     skip_reboot: bool,
 ) -> Result<AppliedOnce, DaemonError> {
-    let fail = |why: String| DaemonError::Once { from: from.to_owned(), why };
+    let fail = |why: String| DaemonError::WithoutCluster { from: from.to_owned(), why };
     let plan = plan_once(host, from, to)?;
     // Nobody else does it on a host without an agent.
     match host.tidy_os() {
@@ -177,7 +177,7 @@ fn apply_config(
 
 /// Plans a config for a host that belongs to no cluster.
 pub(crate) fn plan_once(host: &mut Host, from: &str, to: &MachineConfig) -> Result<HostPlan, DaemonError> {
-    let fail = |why: String| DaemonError::Once { from: from.to_owned(), why };
+    let fail = |why: String| DaemonError::WithoutCluster { from: from.to_owned(), why };
     host.recover().map_err(DaemonError::Recover)?;
     let current = host.current_config().map_err(|error| look_error(&error))?;
     if let Some(current) =
@@ -199,7 +199,7 @@ pub(crate) fn plan_once(host: &mut Host, from: &str, to: &MachineConfig) -> Resu
 
 /// Fetches a text, with the API client's HTTP stack.
 async fn fetch(url: &str) -> Result<String, DaemonError> {
-    let fail = |why: String| DaemonError::Once { from: url.to_owned(), why };
+    let fail = |why: String| DaemonError::WithoutCluster { from: url.to_owned(), why };
     let uri: http::Uri = url.parse().map_err(|e: http::uri::InvalidUri| fail(e.to_string()))?;
     let path = uri.path_and_query().map_or("/", |p| p.as_str()).to_owned();
     let mut parts = uri.into_parts();

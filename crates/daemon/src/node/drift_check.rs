@@ -6,7 +6,7 @@
 use crate::node::drift_reason::{LastReason, drift_reason, given_up, listed};
 use crate::node::drift_repair::Decision;
 use crate::node::machine::{Machine, MachineError, refusal};
-use crate::protocol::Note;
+use crate::protocol::AgentNote;
 use crate::protocol::clock::Moment;
 use api::drift::DriftAction;
 use api::events::AgentEvent;
@@ -30,9 +30,9 @@ impl Machine {
     }
 
     /// What must be reported once: rules that cannot be parsed, and repairs that were given up.
-    pub(crate) fn remarks(&self) -> Vec<Note> {
-        let note = |kind| move |text: String| Note::new(kind, text);
-        let rules = self.rules().complaint().map(note(AgentEvent::DriftPolicyInvalid));
+    pub(crate) fn notes_to_report(&self) -> Vec<AgentNote> {
+        let note = |kind| move |text: String| AgentNote::new(kind, text);
+        let rules = self.rules().take_rules_error().map(note(AgentEvent::DriftPolicyInvalid));
         let repairs = self.repairs().newly_given_up();
         let repairs = Some(repairs).filter(|p| !p.is_empty()).map(|p| given_up(&p));
         rules.into_iter().chain(repairs.map(note(AgentEvent::ConfigDriftRepairGivenUp))).collect()
@@ -61,7 +61,7 @@ impl Machine {
         let found = host.drifts_from(&baseline)?;
         let now = Moment::now();
         let mut repairs = self.repairs();
-        repairs.settle(&found, now);
+        repairs.forget_quiet_paths(&found, now);
         let (mut repair, mut report, mut gave_up) = (Vec::new(), Vec::new(), Vec::new());
         for drift in found {
             match self.rules().action(&drift) {
@@ -87,7 +87,7 @@ impl Machine {
                 None => host.current_config()?,
             };
             let removed =
-                || MachineError::broken(format!("{} was removed meanwhile", host::paths::CURRENT_CONFIG));
+                || MachineError::degraded(format!("{} was removed meanwhile", host::paths::CURRENT_CONFIG));
             Ok(host.drifted(config.ok_or_else(removed)?, drifts)?)
         };
         if !repair.is_empty() {
@@ -95,7 +95,7 @@ impl Machine {
                 repairs.count(drift.path(), now);
             }
             let drifted = said_of(repair)?;
-            let found = drift_reason(&host, drifted.wanted(), &name, drifted.drifts());
+            let found = drift_reason(&host, drifted.desired_host(), &name, drifted.drifts());
             return Ok(Some(Repair { drifted, found }));
         }
         if !report.is_empty() {
@@ -103,14 +103,14 @@ impl Machine {
             let about = std::iter::once(name.clone()).chain(told).chain(gave_up.clone()).collect();
             let text = self.last_reason().once(about, || {
                 let drifted = said_of(report)?;
-                let text = drift_reason(&host, drifted.wanted(), &name, drifted.drifts());
+                let text = drift_reason(&host, drifted.desired_host(), &name, drifted.drifts());
                 Ok::<_, MachineError>(if gave_up.is_empty() {
                     text
                 } else {
                     format!("{}; {text}", given_up(&gave_up))
                 })
             })?;
-            return Err(MachineError::broken(text).with(AgentEvent::OnDiskStateValidationFailed));
+            return Err(MachineError::degraded(text).with_event(AgentEvent::OnDiskStateValidationFailed));
         }
         *self.last_reason() = LastReason::default();
         if let Some((config, wanted)) = unrecorded {
@@ -130,18 +130,18 @@ impl Machine {
         &self,
         repair: &Repair,
         policy: Option<&DisruptionPolicy>,
-    ) -> Result<Vec<Note>, MachineError> {
+    ) -> Result<Vec<AgentNote>, MachineError> {
         let Repair { drifted, found } = repair;
         let failed = |why: String| {
             let text = format!("{found}; it could not be restored: {why}");
-            MachineError::broken(text).with(AgentEvent::ConfigDriftDetected)
+            MachineError::degraded(text).with_event(AgentEvent::ConfigDriftDetected)
         };
         let mut host = self.host();
         let plan = host.plan_repair(drifted, policy).map_err(|e| failed(chain(&e)))?;
         let plan = plan.map_err(|e| failed(refusal(&e).text))?;
         host.apply(&plan).map_err(|e| failed(chain(&e)))?;
         let what: Vec<String> = drifted.drifts().iter().map(Drift::path).collect();
-        let mut text = format!("Restored {} as config {} has it", listed(&what), drifted.config());
+        let mut text = format!("Restored {} as in config {}", listed(&what), drifted.config());
         if !plan.disruption.is_none() {
             text = format!("{text}; {}", plan.disruption);
         }
@@ -149,8 +149,8 @@ impl Machine {
             tracing::info!("{note}");
         }
         Ok(vec![
-            Note::new(AgentEvent::ConfigDriftDetected, found.clone()),
-            Note::new(AgentEvent::ConfigDriftRepaired, text),
+            AgentNote::new(AgentEvent::ConfigDriftDetected, found.clone()),
+            AgentNote::new(AgentEvent::ConfigDriftRepaired, text),
         ])
     }
 
@@ -168,7 +168,7 @@ impl Machine {
         let text = self
             .last_reason()
             .once(about, || Ok::<_, MachineError>(drift_reason(host, change.old(), name, &found)))?;
-        Err(MachineError::broken(text).with(AgentEvent::PreflightConfigDriftCheckFailed))
+        Err(MachineError::degraded(text).with_event(AgentEvent::PreflightConfigDriftCheckFailed))
     }
 }
 

@@ -4,7 +4,7 @@
 //! Not here: the comparison (`drift_check`), nor how differences in contents are shown (`host` and its masking).
 
 use crate::node::drift_repair::{MOST, WINDOW};
-use desired::Wanted;
+use desired::DesiredHost;
 use host::{Drift, Host};
 
 /// How many paths a reason names. The others are only counted.
@@ -39,7 +39,7 @@ impl LastReason {
 }
 
 /// The reason: what drifted, the remedy, and how contents differ.
-pub(crate) fn drift_reason(host: &Host, config: &Wanted, name: &str, drifts: &[Drift]) -> String {
+pub(crate) fn drift_reason(host: &Host, config: &DesiredHost, name: &str, drifts: &[Drift]) -> String {
     let told: Vec<String> = drifts.iter().map(ToString::to_string).collect();
     let mut text = format!(
         "unexpected on-disk state validating against {name}: {}; restore what {name} says, or create {} to \

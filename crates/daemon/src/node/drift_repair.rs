@@ -79,7 +79,7 @@ impl Repairs {
     }
 
     /// Called after a comparison: forgets repairs of paths that have been in order for the whole window.
-    pub(crate) fn settle(&mut self, drifted: &[Drift], now: Moment) {
+    pub(crate) fn forget_quiet_paths(&mut self, drifted: &[Drift], now: Moment) {
         self.paths.retain(|path, times| {
             let quiet = times.last().is_none_or(|last| *last + WINDOW < now);
             !quiet || drifted.iter().any(|d| d.path() == *path)
@@ -118,7 +118,7 @@ impl Rules {
     }
 
     /// What is wrong with the rules. Returned only once.
-    pub(crate) fn complaint(&mut self) -> Option<String> {
+    pub(crate) fn take_rules_error(&mut self) -> Option<String> {
         self.complaint.take()
     }
 
@@ -171,11 +171,11 @@ mod tests {
         for now in 0..5 {
             repairs.count("/etc/a".to_owned(), at(now));
         }
-        repairs.settle(&[], at(300));
+        repairs.forget_quiet_paths(&[], at(300));
         assert_eq!(repairs.decide("/etc/a", at(300)), Decision::GaveUp, "too soon");
-        repairs.settle(&drift, at(10_000));
+        repairs.forget_quiet_paths(&drift, at(10_000));
         assert_eq!(repairs.decide("/etc/a", at(10_000)), Decision::GaveUp, "it still drifts");
-        repairs.settle(&[], at(10_000));
+        repairs.forget_quiet_paths(&[], at(10_000));
         assert_eq!(repairs.decide("/etc/a", at(10_000)), Decision::Now(0));
     }
 
@@ -184,11 +184,11 @@ mod tests {
         let drift = Drift::Missing { path: "/etc/a".to_owned() };
         let mut rules = Rules::default();
         assert!(rules.set("repair /etc/**") && !rules.set("repair /etc/**"));
-        assert_eq!((rules.action(&drift), rules.complaint()), (DriftAction::Repair, None));
+        assert_eq!((rules.action(&drift), rules.take_rules_error()), (DriftAction::Repair, None));
         assert!(rules.set("repair /etc/**\nmend /x"));
         assert_eq!(rules.action(&drift), DriftAction::Report);
-        let why = rules.complaint().unwrap();
+        let why = rules.take_rules_error().unwrap();
         assert!(why.contains("line 2: \"mend\"") && why.contains("MachineConfigPool"), "{why}");
-        assert_eq!(rules.complaint(), None);
+        assert_eq!(rules.take_rules_error(), None);
     }
 }

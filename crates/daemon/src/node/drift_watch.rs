@@ -5,7 +5,7 @@
 //! an update is under way, because the agent's own changes are not drift.
 
 use crate::node::machine::{Machine, MachineError};
-use host::{Stop, Touched, Watch};
+use host::{DiskEvent, Stop, Watch};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -45,7 +45,7 @@ impl DiskWatch {
             .name("drift".to_owned())
             .stack_size(STACK)
             .spawn(move || run(watch, &sender))
-            .map_err(|e| MachineError::broken(format!("cannot start a thread to watch the disk: {e}")))?;
+            .map_err(|e| MachineError::degraded(format!("cannot start a thread to watch the disk: {e}")))?;
         Ok(Some(Self { config, touched, stop }))
     }
 }
@@ -56,14 +56,14 @@ const STACK: usize = 256 * 1024;
 fn run(mut watch: Watch, sender: &watch::Sender<()>) {
     loop {
         match watch.wait(None) {
-            Ok(Touched::Paths(paths)) => {
+            Ok(DiskEvent::Paths(paths)) => {
                 tracing::debug!(?paths, "touched");
                 if sender.send(()).is_err() {
                     return;
                 }
             }
-            Ok(Touched::TimedOut) => {}
-            Ok(Touched::Stopped) => return,
+            Ok(DiskEvent::TimedOut) => {}
+            Ok(DiskEvent::Stopped) => return,
             Err(error) => {
                 tracing::warn!(%error, "the watch of the disk has ended; it is compared with its config at intervals instead");
                 return;
@@ -86,7 +86,7 @@ impl Watching {
     }
 
     /// Discards pending events, because the disk is about to be compared.
-    pub(crate) fn seen(&mut self) {
+    pub(crate) fn discard_events(&mut self) {
         if let Self::Watched(guard) = self {
             guard.touched.mark_unchanged();
         }

@@ -16,13 +16,13 @@ use crate::node::boot_units::boot_units;
 use crate::node::drift_reason::LastReason;
 use crate::node::drift_repair::{Repairs, Rules};
 use crate::protocol::{
-    Before, Cost, DiskFacts, EMPTY_CONFIG, FailureKind, Note, RebootFact, TrialFacts, TriedFacts,
+    AgentNote, Cost, DiskFacts, EMPTY_CONFIG, FailureKind, RebootFact, StateBefore, TrialFacts, TriedFacts,
 };
 use api::events::AgentEvent;
 use api::text::chain;
 use api::trial::TrialRules;
 use api::v1::MachineConfig;
-use desired::{Wanted, no_way_back};
+use desired::{DesiredHost, lacks_image_to_return_to};
 use host::{
     Baseline, Change, DisruptionPolicy, Error, Host, HostPlan, Names, OsRelease, Pull, RebootStatus,
     Recovery, Root, ServiceAction, Watch,
@@ -31,23 +31,23 @@ use jiff::{SignedDuration, Timestamp};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A planned update, with the inputs of the plan.
-pub(crate) struct Work {
+pub(crate) struct PlannedUpdate {
     plan: HostPlan,
     change: Change,
     policy: DisruptionPolicy,
 }
 
-impl std::fmt::Debug for Work {
+impl std::fmt::Debug for PlannedUpdate {
     /// Shows only the plan, because configs hold contents of files.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Work").field("plan", &self.plan).finish_non_exhaustive()
+        f.debug_struct("PlannedUpdate").field("plan", &self.plan).finish_non_exhaustive()
     }
 }
 
-impl Work {
+impl PlannedUpdate {
     /// What a person should know before it is applied.
-    pub(crate) fn warnings(&self) -> Vec<Note> {
-        let note = |text: &String| Note::new(AgentEvent::ConfigWarning, text.clone());
+    pub(crate) fn warnings(&self) -> Vec<AgentNote> {
+        let note = |text: &String| AgentNote::new(AgentEvent::ConfigWarning, text.clone());
         self.plan.warnings.iter().map(note).collect()
     }
 
@@ -76,7 +76,7 @@ impl Work {
             "the host changed while the node was drained: the update costs {} now, but {} before; it is planned again",
             again.disruption, plan.disruption
         );
-        Err(MachineError { kind: FailureKind::Transient, ..MachineError::broken(text) })
+        Err(MachineError { kind: FailureKind::Transient, ..MachineError::degraded(text) })
     }
 }
 
@@ -118,7 +118,7 @@ impl Machine {
     }
 
     /// Holds the baseline of a config that was just applied, and drops the parsed config.
-    pub(crate) fn set_baseline(&self, host: &Host, name: &str, config: Wanted) {
+    pub(crate) fn set_baseline(&self, host: &Host, name: &str, config: DesiredHost) {
         let baseline = host.baseline_of(name, config).map(Arc::new);
         if let Err(error) = &baseline {
             tracing::warn!(
@@ -167,8 +167,8 @@ impl Machine {
                 tracing::info!(%config, "an update is on trial: it is undone unless it is confirmed");
             }
             Recovery::AwaitsReturn { config, desired, why } => {
-                tracing::error!(%config, %desired, %why, "the machine did not come up as an update asks; it \
-                    reboots into its old operating system, and the update is undone then");
+                tracing::error!(%config, %desired, %why, "the machine did not boot as the update requires; it reboots into \
+                    its old operating system, and then the update is undone");
             }
             Recovery::RolledBack { config, desired, why } => {
                 tracing::error!(%config, %desired, %why, "an update was undone");
@@ -201,7 +201,7 @@ impl Machine {
         let tried = match host.trial_failure()? {
             Some(failed) => {
                 let now = host.boot()?;
-                let here = |aftermath: &host::Aftermath| {
+                let here = |aftermath: &host::UndoneTrialCheck| {
                     aftermath.undone_in.as_ref().is_some_and(|boot| boot.is_same_boot(&now))
                 };
                 let in_doubt = failed.aftermath.as_ref().is_some_and(|aftermath| !here(aftermath));
@@ -254,13 +254,13 @@ impl Machine {
         from: &MachineConfig,
         to: &MachineConfig,
         policy: &DisruptionPolicy,
-    ) -> Result<(Cost, Work), MachineError> {
+    ) -> Result<(Cost, PlannedUpdate), MachineError> {
         let name = |c: &MachineConfig| c.metadata.name.clone().unwrap_or_default();
         let names = Names { current: name(from), desired: name(to) };
         let mut host = self.host();
         // An unfinished change is completed or undone first.
         host.recover()?;
-        if let Some(why) = no_way_back(&names.current, &names.desired, &to.spec) {
+        if let Some(why) = lacks_image_to_return_to(&names.current, &names.desired, &to.spec) {
             return Err(refusal(&[why]));
         }
         let change = Change::parse(&from.spec, &to.spec, names).map_err(|e| refusal(&e))?;
@@ -277,11 +277,11 @@ impl Machine {
         }
         let cost = cost(&plan);
         tracing::info!(from = %names.current, to = %names.desired, disruption = %plan.disruption, "planned");
-        Ok((cost, Work { plan, change, policy: policy.clone() }))
+        Ok((cost, PlannedUpdate { plan, change, policy: policy.clone() }))
     }
 
     /// Fetches what a plan needs for its change of the operating system. Takes long, and changes nothing. Idempotent.
-    pub(crate) fn fetch(&self, work: &Work, pull: &Pull) -> Result<(), MachineError> {
+    pub(crate) fn fetch(&self, work: &PlannedUpdate, pull: &Pull) -> Result<(), MachineError> {
         Ok(self.host().fetch(&work.plan, pull)?)
     }
 
@@ -295,15 +295,15 @@ impl Machine {
     /// A change that can cut the node off is put on trial, if `rules` say so. `before`: how the node was.
     pub(crate) fn apply(
         &self,
-        work: Work,
+        work: PlannedUpdate,
         rules: &TrialRules,
-        before: &Before,
-    ) -> Result<Vec<Note>, MachineError> {
+        before: &StateBefore,
+    ) -> Result<Vec<AgentNote>, MachineError> {
         let mut host = self.host();
         let work = if work.plan.disruption.needs_drain() { work.planned_again(&mut host)? } else { work };
-        let Work { mut plan, change, policy: _ } = work;
+        let PlannedUpdate { mut plan, change, policy: _ } = work;
         if rules.on && !plan.cut_offs.is_empty() {
-            let before = serde_json::to_string(before).map_err(|e| MachineError::broken(e.to_string()))?;
+            let before = serde_json::to_string(before).map_err(|e| MachineError::degraded(e.to_string()))?;
             plan.on_trial(rules.within.unsigned_abs(), &rules.units, before);
         }
         let mut notes = Vec::new();
@@ -311,27 +311,27 @@ impl Machine {
             && let Err(error) = host.ensure_units(&boot_units())
         {
             let text = format!(
-                "this host undoes the change by itself only until its next boot, because the units that go on with it \
-                 then are not there: {}; install them, see machine-config-daemon-recover.service in the documentation",
+                "this host can undo the change by itself only until its next boot, because the units that would continue the \
+                 trial then are missing: {}; install them, see machine-config-daemon-recover.service in the documentation",
                 chain(&error)
             );
             tracing::warn!("{text}");
-            notes.push(Note::new(AgentEvent::ConfigWarning, text));
+            notes.push(AgentNote::new(AgentEvent::ConfigWarning, text));
         }
         if let Err(error) = host.apply(&plan) {
             return Err(live_refused(&host, &plan, error));
         }
         self.set_baseline(&host, &plan.names.desired, change.into_new_config());
         let services = plan.disruption.services.iter().map(|s| match s.action {
-            ServiceAction::Reload => Note::new(
+            ServiceAction::Reload => AgentNote::new(
                 AgentEvent::ServiceReload,
                 format!("Config changes do not require reboot. Service {} was reloaded.", s.unit),
             ),
-            ServiceAction::Restart => Note::new(
+            ServiceAction::Restart => AgentNote::new(
                 AgentEvent::ServiceRestart,
                 format!("Config changes do not require reboot. Service {} was restarted.", s.unit),
             ),
-            ServiceAction::Run => Note::new(
+            ServiceAction::Run => AgentNote::new(
                 AgentEvent::ServiceRestart,
                 format!("Config changes do not require reboot. {} was run.", s.unit),
             ),
@@ -339,7 +339,7 @@ impl Machine {
         notes.extend(services);
         if plan.disruption.services.is_empty() && !plan.disruption.needs_reboot() {
             let text = "Config changes do not require reboot.".to_owned();
-            notes.push(Note::new(AgentEvent::SkipReboot, text));
+            notes.push(AgentNote::new(AgentEvent::SkipReboot, text));
         }
         Ok(notes)
     }

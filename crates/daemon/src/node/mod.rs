@@ -16,4 +16,4 @@ pub(crate) mod logins;
 pub(crate) mod machine;
 
 /// What is wrong on the host other than its config, as it comes and goes; with path and remedy.
-pub type Trouble = watch::Receiver<Option<String>>;
+pub type HostTrouble = watch::Receiver<Option<String>>;

@@ -5,7 +5,7 @@
 
 use super::grpc::GrpcError;
 use super::images::{Images, RoundError};
-use super::plan::{Facts, Reserve, Space, Wanted, images};
+use super::plan::{Facts, PinnedSet, Reserve, Space, images};
 use super::runtime::{Kind, Runtime, RuntimeError, sockets, stored_name};
 use crate::protocol::join::KUBELET_SETTINGS;
 use api::conditions::is_true;
@@ -35,7 +35,7 @@ impl Images {
     pub(super) async fn facts(
         &self,
         runtime: &Runtime,
-        sets: &[Wanted],
+        sets: &[PinnedSet],
         node: &Node,
         folder: Option<&str>,
     ) -> Result<Facts, RoundError> {
@@ -77,7 +77,7 @@ impl Images {
                 Some(Space { free: bytes(found.f_bavail), total: bytes(found.f_blocks), reserve })
             }
             Err(error) => {
-                tracing::debug!(path = %path.display(), %error, "the room for images is not known");
+                tracing::debug!(path = %path.display(), %error, "the free space for images is not known");
                 None
             }
         }

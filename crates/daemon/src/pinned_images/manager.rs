@@ -4,8 +4,8 @@
 //! Not here: what a round does (see `sync`).
 
 use super::images::{Images, Progress};
-use super::plan::{Wanted, images};
-use super::report::{Outcome, begins_anew, report};
+use super::plan::{PinnedSet, images};
+use super::report::{Outcome, must_be_cleared_first, report};
 use crate::cluster::calls::Cluster;
 use crate::cluster::own_node::{NodeUpdates, watch_anew};
 use api::k8s::{Node, ResourceExt, Time};
@@ -19,7 +19,7 @@ use kube::api::Patch;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use rollout::view::{Labels, Names};
-use rollout::{Index, mcn, pinned_images};
+use rollout::{Index, machine_config_nodes, pinned_images};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -58,7 +58,7 @@ pub(crate) struct Manager {
     reports: bool,
     failures: u32,
     /// What was last written while images are pulled.
-    told: Option<(Vec<Wanted>, Outcome)>,
+    told: Option<(Vec<PinnedSet>, Outcome)>,
 }
 
 impl Manager {
@@ -159,7 +159,7 @@ impl Manager {
         if let Err(error) = self.images.note_pins() {
             tracing::warn!(
                 error = client::chain(&error),
-                "images are not pinned: that they are cannot be noted"
+                "images are not pinned, because the record of pinned images cannot be written"
             );
             return Ok(AGAIN.last);
         }
@@ -189,7 +189,10 @@ impl Manager {
             match self.images.forget_pins() {
                 Ok(()) => tracing::info!("no image is pinned on this node any more"),
                 Err(error) => {
-                    tracing::warn!(error = client::chain(&error), "the note of pinned images stays");
+                    tracing::warn!(
+                        error = client::chain(&error),
+                        "the record of pinned images could not be removed"
+                    );
                 }
             }
         }
@@ -197,7 +200,7 @@ impl Manager {
     }
 
     /// A round, with reports while it takes long.
-    async fn round(&mut self, wanted: &[Wanted], node: &Node) -> Outcome {
+    async fn round(&mut self, wanted: &[PinnedSet], node: &Node) -> Outcome {
         let progress = Progress::default();
         let count = images(wanted).len();
         let host = self.images.clone();
@@ -219,7 +222,7 @@ impl Manager {
     }
 
     /// Writes it to the MachineConfigNode, if that says anything else.
-    async fn say(&mut self, wanted: &[Wanted], outcome: Outcome) -> Result<(), CallError> {
+    async fn say(&mut self, wanted: &[PinnedSet], outcome: Outcome) -> Result<(), CallError> {
         if !self.reports {
             tracing::info!(?outcome, "PinnedImageSets");
             return Ok(());
@@ -242,19 +245,25 @@ impl Manager {
         Ok(())
     }
 
-    async fn try_say(&self, wanted: &[Wanted], outcome: &Outcome, latest: bool) -> Result<(), CallError> {
+    async fn try_say(&self, wanted: &[PinnedSet], outcome: &Outcome, latest: bool) -> Result<(), CallError> {
         // The controller makes the object. Without it, or without the kind, there is nowhere to report.
         let Some(mut object) = self.cluster.progress(latest).await? else { return Ok(()) };
         let before = object.status.as_ref().and_then(|s| s.pinned_image_sets.clone()).unwrap_or_default();
         let said = report(self.cluster.node_name(), wanted, outcome, &before);
-        if begins_anew(&before, &said.sets) {
+        if must_be_cleared_first(&before, &said.sets) {
             object = self.write(&object, json!({"pinnedImageSets": []})).await?;
         }
         let generation = object.metadata.generation.unwrap_or(1).max(1);
         let at = Timestamp::now();
         // Times in the API have whole seconds.
         let at = Time(Timestamp::from_second(at.as_second()).unwrap_or(at));
-        let status = mcn::with_pins(object.status.as_ref(), &said.conditions, &said.sets, generation, &at);
+        let status = machine_config_nodes::with_pins(
+            object.status.as_ref(),
+            &said.conditions,
+            &said.sets,
+            generation,
+            &at,
+        );
         let Some(status) = status else { return Ok(()) };
         let body = json!({
             "conditions": status.conditions,
@@ -285,7 +294,7 @@ fn wanted(
     pools: &[MachineConfigPool],
     cluster: rollout::Cluster,
     sets: &[PinnedImageSet],
-) -> Result<Vec<Wanted>, String> {
+) -> Result<Vec<PinnedSet>, String> {
     let named =
         pools.iter().map(|p| (p.metadata.name.as_deref().unwrap_or_default(), p.spec.node_selector.as_ref()));
     let index = Index::new(cluster, named);
@@ -302,7 +311,7 @@ fn wanted(
     for pool in mine.into_iter().flatten().filter_map(|i| pools.get(i)) {
         let found = pinned_images::selected(pool, sets)
             .map_err(|e| format!("pool {}: spec.machineConfigSelector.{e}", pool.name_any()))?;
-        all.extend(found.into_iter().map(|set| (set.name_any(), Wanted::of(set))));
+        all.extend(found.into_iter().map(|set| (set.name_any(), PinnedSet::of(set))));
     }
     Ok(all.into_values().collect())
 }

@@ -25,7 +25,7 @@ const AT_ONCE_ON_CONTROL_PLANE: usize = 1;
 
 /// A PinnedImageSet of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct PinnedSet {
     /// Its name.
     pub(super) name: String,
     /// Its generation.
@@ -34,7 +34,7 @@ pub(super) struct Wanted {
     pub(super) images: Vec<String>,
 }
 
-impl Wanted {
+impl PinnedSet {
     pub(super) fn of(set: &PinnedImageSet) -> Self {
         Self {
             name: set.metadata.name.clone().unwrap_or_default(),
@@ -136,8 +136,8 @@ impl fmt::Display for Space {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "storage available is less than minimum required: {:.1} of {:.1} GiB are free, and pulls leave {:.1} GiB, because the \
-             kubelet evicts pods below {:.1} GiB; remove images or files, or give the file system more room",
+            "storage available is less than minimum required: {:.1} of {:.1} GiB are free, and pulls leave {:.1} GiB, \
+             because the kubelet evicts pods below {:.1} GiB; remove images or files, or enlarge the file system",
             gib(self.free),
             gib(self.total),
             gib(self.kept()),
@@ -164,7 +164,7 @@ pub(super) fn needed<'l>(layers: impl IntoIterator<Item = &'l Layer>) -> u64 {
 
 /// Why nothing is pulled, although something is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Held {
+pub(super) enum PullHold {
     /// The node is not Ready yet, or not any more. That is no failure of the sets.
     NotReady,
     /// The kubelet reports DiskPressure.
@@ -182,19 +182,19 @@ pub(super) enum Held {
     },
 }
 
-impl fmt::Display for Held {
+impl fmt::Display for PullHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotReady => write!(f, "the node is not Ready"),
             Self::DiskPressure => {
-                write!(f, "the node has DiskPressure; free some room on it, and the images are pulled")
+                write!(f, "the node has DiskPressure; free space on it, then the images are pulled")
             }
             Self::Space(space) => space.fmt(f),
             Self::Needed { space, needed, images } => write!(
                 f,
-                "storage available is less than minimum required: {images} missing images take about {:.1} GiB, by the sizes that \
-                 their registries tell; {:.1} of {:.1} GiB are free, and pulls leave {:.1} GiB; nothing is pulled; remove images or \
-                 files, or give the file system more room",
+                "storage available is less than minimum required: {images} missing images take about {:.1} GiB, by the sizes \
+                 that their registries report; {:.1} of {:.1} GiB are free, and pulls leave {:.1} GiB; nothing is pulled; \
+                 remove images or files, or enlarge the file system",
                 gib(*needed),
                 gib(space.free),
                 gib(space.total),
@@ -233,7 +233,7 @@ pub(super) struct Plan {
     /// Images to pull, and then to pin.
     pub(super) pull: Vec<String>,
     /// Why none is pulled now.
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<PullHold>,
     /// How many are pulled at once.
     pub(super) at_once: usize,
 }
@@ -246,14 +246,14 @@ impl Plan {
 }
 
 /// All images of the sets, each once, in their order.
-pub(super) fn images(sets: &[Wanted]) -> Vec<String> {
+pub(super) fn images(sets: &[PinnedSet]) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let all = sets.iter().flat_map(|set| &set.images).filter(|image| !image.is_empty());
     all.filter(|image| seen.insert(image.as_str())).cloned().collect()
 }
 
 /// What has to be done. `stored`: the name under which the runtime keeps an image.
-pub(super) fn plan(sets: &[Wanted], facts: &Facts, stored: impl Fn(&str) -> String) -> Plan {
+pub(super) fn plan(sets: &[PinnedSet], facts: &Facts, stored: impl Fn(&str) -> String) -> Plan {
     let wanted = images(sets);
     let kept: BTreeSet<String> = wanted.iter().map(|image| stored(image)).collect();
     let (there, pull): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|i| facts.present.contains_key(i));
@@ -263,11 +263,11 @@ pub(super) fn plan(sets: &[Wanted], facts: &Facts, stored: impl Fn(&str) -> Stri
     });
     let held = match facts.space {
         _ if pull.is_empty() => None,
-        _ if !facts.ready => Some(Held::NotReady),
-        _ if facts.disk_pressure => Some(Held::DiskPressure),
-        Some(space) if space.is_short() => Some(Held::Space(space)),
+        _ if !facts.ready => Some(PullHold::NotReady),
+        _ if facts.disk_pressure => Some(PullHold::DiskPressure),
+        Some(space) if space.is_short() => Some(PullHold::Space(space)),
         Some(space) if !space.fits(facts.needed) => {
-            Some(Held::Needed { space, needed: facts.needed, images: pull.len() })
+            Some(PullHold::Needed { space, needed: facts.needed, images: pull.len() })
         }
         Some(_) | None => None,
     };
@@ -281,7 +281,7 @@ pub(super) fn plan(sets: &[Wanted], facts: &Facts, stored: impl Fn(&str) -> Stri
 }
 
 /// CRI-O's list of pinned images, as a file of its configuration. `None`: no file.
-pub(super) fn drop_in(sets: &[Wanted]) -> Option<String> {
+pub(super) fn drop_in(sets: &[PinnedSet]) -> Option<String> {
     let mut images = images(sets);
     images.sort_unstable();
     let list: toml::value::Array = images.into_iter().map(toml::Value::String).collect();

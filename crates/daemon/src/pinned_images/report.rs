@@ -2,11 +2,11 @@
 //!
 //! Not here: when it is written (see `manager`).
 
-use super::plan::Wanted;
+use super::plan::PinnedSet;
 use api::names::node_condition as c;
 use api::text::cut;
 use api::v1::PinnedImageSetState;
-use rollout::mcn::StepCondition;
+use rollout::machine_config_nodes::StepCondition;
 use std::collections::BTreeMap;
 
 /// The longest error of a set. The API allows more, but it is kept once for each node.
@@ -38,7 +38,7 @@ pub(super) enum Failures {
 
 impl Failures {
     /// Why a set is not complete; `None` if it is.
-    fn of(&self, set: &Wanted) -> Option<String> {
+    fn of(&self, set: &PinnedSet) -> Option<String> {
         match self {
             Self::All { missing, why } => set.images.iter().any(|i| missing.contains(i)).then(|| why.clone()),
             Self::Images(failed) => {
@@ -62,7 +62,7 @@ pub(super) struct Report {
 /// What is to be said of these sets, given what was said before.
 pub(super) fn report(
     node: &str,
-    sets: &[Wanted],
+    sets: &[PinnedSet],
     outcome: &Outcome,
     before: &[PinnedImageSetState],
 ) -> Report {
@@ -129,7 +129,7 @@ pub(super) fn report(
 }
 
 /// Whether the states cannot be written over the ones before, because a generation would decrease, which the API refuses.
-pub(super) fn begins_anew(before: &[PinnedImageSetState], after: &[PinnedImageSetState]) -> bool {
+pub(super) fn must_be_cleared_first(before: &[PinnedImageSetState], after: &[PinnedImageSetState]) -> bool {
     before.iter().any(|old| {
         let new = after.iter().find(|new| new.name == old.name);
         new.is_some_and(|new| new.desired_generation < old.desired_generation)
@@ -140,8 +140,12 @@ pub(super) fn begins_anew(before: &[PinnedImageSetState], after: &[PinnedImageSe
 mod tests {
     use super::*;
 
-    fn set(name: &str, generation: i32, images: &[&str]) -> Wanted {
-        Wanted { name: name.to_owned(), generation, images: images.iter().map(|i| (*i).to_owned()).collect() }
+    fn set(name: &str, generation: i32, images: &[&str]) -> PinnedSet {
+        PinnedSet {
+            name: name.to_owned(),
+            generation,
+            images: images.iter().map(|i| (*i).to_owned()).collect(),
+        }
     }
 
     /// Desired, current and failed generation of a set.
@@ -218,8 +222,8 @@ mod tests {
         let outcome = Outcome::Working { done: 0, all: 1, waits: None };
         let new = report("n", &[set("a", 1, &["x"])], &outcome, std::slice::from_ref(&old)).sets;
         assert_eq!((new[0].desired_generation, new[0].current_generation), (Some(1), None));
-        assert!(begins_anew(std::slice::from_ref(&old), &new));
-        assert!(!begins_anew(&new, &[old]) && !begins_anew(&new, &[]));
+        assert!(must_be_cleared_first(std::slice::from_ref(&old), &new));
+        assert!(!must_be_cleared_first(&new, &[old]) && !must_be_cleared_first(&new, &[]));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 
 use super::auth::{Keyring, PULL_SECRET};
 use super::images::{Images, RoundError};
-use super::plan::{Facts, Layer, Wanted, images, needed};
+use super::plan::{Facts, Layer, PinnedSet, images, needed};
 use super::runtime::{Kind, Runtime};
 use api::k8s::Node;
 use futures::StreamExt;
@@ -35,7 +35,7 @@ impl Images {
     pub(super) async fn needed(
         &self,
         runtime: &Runtime,
-        sets: &[Wanted],
+        sets: &[PinnedSet],
         node: &Node,
         facts: &Facts,
     ) -> Result<u64, RoundError> {

@@ -8,7 +8,7 @@
 
 use super::grpc::GrpcError;
 use super::images::{Images, Progress, RoundError};
-use super::plan::{Held, Plan, Wanted, drop_in, images, plan};
+use super::plan::{PinnedSet, Plan, PullHold, drop_in, images, plan};
 use super::pull::Pulled;
 use super::report::{Failures, Outcome};
 use super::runtime::{Kind, Runtime, RuntimeError, stored_name};
@@ -27,7 +27,7 @@ impl Images {
     /// One round.
     pub(super) fn round<'a>(
         &'a self,
-        sets: &'a [Wanted],
+        sets: &'a [PinnedSet],
         node: &'a Node,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Outcome> {
@@ -48,7 +48,7 @@ impl Images {
 
     async fn try_round(
         &self,
-        sets: &[Wanted],
+        sets: &[PinnedSet],
         node: &Node,
         progress: &Progress,
     ) -> Result<Outcome, RoundError> {
@@ -88,9 +88,9 @@ impl Images {
         }
         progress.done.store(facts.present.len(), Ordering::Relaxed);
         match held {
-            Some(Held::NotReady) => {
+            Some(PullHold::NotReady) => {
                 let (done, all) = (facts.present.len(), facts.present.len() + pull.len());
-                return Ok(Outcome::Working { done, all, waits: Some(Held::NotReady.to_string()) });
+                return Ok(Outcome::Working { done, all, waits: Some(PullHold::NotReady.to_string()) });
             }
             Some(held) => {
                 return Ok(Outcome::Failed(Failures::All { missing: pull.clone(), why: held.to_string() }));
@@ -120,7 +120,7 @@ impl Images {
     }
 
     /// What is there after a round without a failure.
-    async fn checked(&self, runtime: &Runtime, sets: &[Wanted]) -> Result<Outcome, RoundError> {
+    async fn checked(&self, runtime: &Runtime, sets: &[PinnedSet]) -> Result<Outcome, RoundError> {
         let mut untold = images(sets);
         for look in 0..LOOKS {
             let (mut gone, mut left) = (BTreeMap::new(), vec![]);

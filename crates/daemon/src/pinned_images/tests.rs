@@ -5,7 +5,7 @@
 
 use super::crio::DROP_IN;
 use super::images::{Images, Progress};
-use super::plan::Wanted;
+use super::plan::PinnedSet;
 use super::report::{Failures, Outcome};
 use super::wire::{Fields, Message};
 use api::k8s::Node;
@@ -148,9 +148,9 @@ fn serve(root: &Path, crio: Arc<FakeCrio>) {
     });
 }
 
-fn sets(images: &[&str]) -> Vec<Wanted> {
+fn sets(images: &[&str]) -> Vec<PinnedSet> {
     let images = images.iter().map(|i| (*i).to_owned()).collect();
-    vec![Wanted { name: "apps".to_owned(), generation: 1, images }]
+    vec![PinnedSet { name: "apps".to_owned(), generation: 1, images }]
 }
 
 fn node(ready: &str) -> Node {

@@ -2,7 +2,7 @@
 //!
 //! Not here: which action is next (see `step`), nor its execution (see `agent`).
 
-use super::phase::Pair;
+use super::phase::ConfigPair;
 use crate::protocol::clock::Moment;
 use api::events::AgentEvent;
 use desired::config_and_image;
@@ -38,7 +38,7 @@ pub enum Action {
         /// The annotations.
         changes: Changes,
         /// The events to write after the patch.
-        notes: Vec<Note>,
+        notes: Vec<AgentNote>,
         /// The change of the cordon, if there is one.
         cordon: Option<Cordon>,
         /// Patch only if the Node has not changed since it was seen, because others may write one of these fields too.
@@ -71,14 +71,14 @@ pub enum Action {
         record: bool,
     },
     /// Fetch the config to move to, refuse what cannot be done, check the disk, and plan.
-    Prepare(Pair),
+    Prepare(ConfigPair),
     /// Fetch what the plan needs for its change of the operating system, which may take long. Meanwhile the node stays
     /// in service, the host does not change, and there is no journal.
-    Fetch(Pair),
+    Fetch(ConfigPair),
     /// Fetch what the next update will need, and answer. The node is in its config and in service, and stays so.
-    Prefetch(Pair),
+    Prefetch(ConfigPair),
     /// Apply the plan.
-    Apply(Pair),
+    Apply(ConfigPair),
     /// Reboot.
     Reboot {
         /// The config that needs it.
@@ -136,7 +136,7 @@ pub enum Waiting {
 
 /// An event for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
+pub struct AgentNote {
     /// Which event.
     pub kind: AgentEvent,
     /// Its message.
@@ -145,7 +145,7 @@ pub struct Note {
     pub config: Option<String>,
 }
 
-impl Note {
+impl AgentNote {
     pub(crate) fn new(kind: AgentEvent, text: impl Into<String>) -> Self {
         Self { kind, text: text.into(), config: None }
     }
@@ -158,7 +158,7 @@ impl Note {
 
 pub(super) fn write(
     changes: impl IntoIterator<Item = (&'static str, String)>,
-    notes: impl IntoIterator<Item = Note>,
+    notes: impl IntoIterator<Item = AgentNote>,
 ) -> Action {
     Action::Write {
         changes: changes.into_iter().collect(),

@@ -5,7 +5,7 @@
 //! What it is not: the drain itself, which the controller does (see `rollout::drain`); the record of a pending reboot (see
 //! `host`).
 
-use super::action::{Action, Changes, Cordon, Note, Waiting, write};
+use super::action::{Action, AgentNote, Changes, Cordon, Waiting, write};
 use super::facts::{NodeFacts, RebootFact, View};
 use super::phase::{Phase, cut_reason};
 use crate::protocol::clock::Moment;
@@ -52,7 +52,7 @@ pub(super) fn uncordon_of(state: &str) -> String {
 
 /// The request for a drain, if one must be made. If the drain was completed and the node is schedulable all the same,
 /// a person has uncordoned it since. Pods may have been scheduled, so the completed drain is no longer valid.
-pub(super) fn drain_request(node: &NodeFacts, config: &str) -> Option<(Changes, Vec<Note>)> {
+pub(super) fn drain_request(node: &NodeFacts, config: &str) -> Option<(Changes, Vec<AgentNote>)> {
     let wanted = drain_of(config);
     let mut changes = Changes::new();
     let mut why = format!("Draining node to move to {config}");
@@ -64,8 +64,8 @@ pub(super) fn drain_request(node: &NodeFacts, config: &str) -> Option<(Changes, 
         why = format!("{why} once more: it was uncordoned before the update was complete");
     }
     changes.insert(annotation::DESIRED_DRAIN, wanted);
-    let cordoned = Note::new(AgentEvent::Cordon, "Cordoned node to apply update");
-    let notes = [cordoned, Note::new(AgentEvent::Drain, why)];
+    let cordoned = AgentNote::new(AgentEvent::Cordon, "Cordoned node to apply update");
+    let notes = [cordoned, AgentNote::new(AgentEvent::Drain, why)];
     Some((changes, notes.map(|note| note.on_the_way_to(config)).into()))
 }
 
@@ -92,7 +92,7 @@ pub(super) fn overdue(
     let late = end.is_some_and(|end| end <= view.now);
     if late && (view.node.state != state::DEGRADED || view.node.reason != why) {
         let changes = [(annotation::STATE, state::DEGRADED.to_owned()), (annotation::REASON, why.clone())];
-        return write(changes, event.map(|kind| Note::new(kind, why)));
+        return write(changes, event.map(|kind| AgentNote::new(kind, why)));
     }
     Action::Wait { why: waiting, until: end.filter(|_| !late) }
 }
@@ -169,7 +169,7 @@ fn returned(view: &View, config: String, boot_id: &str, began: Option<Timestamp>
     // A reboot that was not announced is reported now. For a node that never had a config this is not needed.
     if node.post_action != state::REBOOTING && !node.current.is_empty() {
         let text = format!("Node has rebooted into config {config} without announcing it");
-        return write(rebooting(), [Note::new(AgentEvent::Reboot, text).on_the_way_to(&config)]);
+        return write(rebooting(), [AgentNote::new(AgentEvent::Reboot, text).on_the_way_to(&config)]);
     }
     Action::ForgetReboot { config }
 }
@@ -216,7 +216,7 @@ fn reboot_owed(view: &View, config: String, cleared: bool) -> Action {
     if announced {
         return Action::Reboot { config, announced };
     }
-    let note = Note::new(AgentEvent::Reboot, format!("Node will reboot into config {config}"));
+    let note = AgentNote::new(AgentEvent::Reboot, format!("Node will reboot into config {config}"));
     let note = note.on_the_way_to(&config);
     let changes = rebooting().into();
     // Conditional, because the node must still be cordoned as it was seen.

@@ -132,7 +132,7 @@ impl NodeFacts {
     }
 
     /// The value of one of the protocol's annotations. `None`: it is not one of them.
-    pub fn says(&self, key: &str) -> Option<&String> {
+    pub fn annotation_value(&self, key: &str) -> Option<&String> {
         Some(match key {
             annotation::CURRENT_CONFIG => &self.current,
             annotation::DESIRED_CONFIG => &self.desired,

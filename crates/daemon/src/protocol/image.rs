@@ -2,7 +2,7 @@
 //!
 //! Not here: the images of configs, which the host's plan refuses or stages.
 
-use super::action::{Action, Note, Waiting};
+use super::action::{Action, AgentNote, Waiting};
 use super::disruption::uncordon_changes;
 use super::facts::View;
 use super::phase::cut_reason;
@@ -33,7 +33,7 @@ pub(super) fn refuse_image(view: &View) -> Action {
     if node.state != state::UNRECONCILABLE || node.reason != why {
         changes.insert(annotation::STATE, state::UNRECONCILABLE.to_owned());
         changes.insert(annotation::REASON, why.clone());
-        notes.push(Note::new(AgentEvent::FailedToReconcile, why));
+        notes.push(AgentNote::new(AgentEvent::FailedToReconcile, why));
     }
     if changes.is_empty() {
         return Action::Wait { why: Waiting::Image, until: None };

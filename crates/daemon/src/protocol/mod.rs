@@ -36,11 +36,11 @@ mod trial;
 mod trial_facts;
 pub(crate) mod waiting_config;
 
-pub use action::{Action, Changes, Cordon, Note, Waiting};
+pub use action::{Action, AgentNote, Changes, Cordon, Waiting};
 pub use facts::{DiskFacts, EMPTY_CONFIG, NodeFacts, RebootFact, View};
-pub use phase::{Cost, Failure, FailureKind, Job, Pair, Phase, cut_reason};
+pub use phase::{ConfigPair, Cost, Failure, FailureKind, Job, Phase, cut_reason};
 pub(crate) use retry::signed;
 pub use retry::{backoff, disturbing_backoff, outage_backoff};
 pub use step::step;
-pub(crate) use trial::{After, AfterUndo, after_undo, restarted, restarts};
-pub use trial_facts::{Before, TrialFacts, TrialObservation, TriedFacts};
+pub(crate) use trial::{AfterUndo, StateAfterUndo, after_undo, restarted, restarts};
+pub use trial_facts::{StateBefore, TrialFacts, TrialObservation, TriedFacts};

@@ -7,7 +7,7 @@ use crate::protocol::trial_facts::TrialObservation;
 
 /// The old and the new config of an update, each with its image (see [`desired::with_image`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pair {
+pub struct ConfigPair {
     /// The config of the disk.
     pub from: String,
     /// The config to move to.
@@ -32,7 +32,7 @@ pub enum Phase {
     /// An update has been checked and planned.
     Prepared {
         /// Between which configs.
-        pair: Pair,
+        pair: ConfigPair,
         /// What it costs.
         cost: Cost,
         /// Something of the operating system, such as an image, must be fetched before the drain.
@@ -113,7 +113,7 @@ pub enum Job {
     /// Report that the host cannot run the image that the pool wants.
     RefuseImage,
     /// Move from one config to another.
-    Update(Pair),
+    Update(ConfigPair),
     /// Reboot into a config that is on the disk.
     Reboot {
         /// The config.

@@ -4,7 +4,7 @@
 
 use super::action::Action;
 use super::facts::View;
-use super::phase::Pair;
+use super::phase::ConfigPair;
 use api::prefetch::{Answer, Request};
 use desired::with_image;
 
@@ -15,5 +15,5 @@ pub(super) fn prefetch(view: &View) -> Option<Action> {
     let answered = Answer::parse(&view.node.prefetched).is_some_and(|answer| answer.request == asked);
     let pauses = view.prefetch_failed.as_ref().is_some_and(|(of, until)| *of == to && view.now < *until);
     let from = view.config_on_disk();
-    (!answered && !pauses).then_some(Action::Prefetch(Pair { from, to }))
+    (!answered && !pauses).then_some(Action::Prefetch(ConfigPair { from, to }))
 }

@@ -2,16 +2,16 @@
 //!
 //! Not here: its inputs (see `facts`), its result (see `action`), nor the execution (see `agent`).
 
-use super::action::{Action, Changes, Cordon, Note, Waiting, write};
+use super::action::{Action, AgentNote, Changes, Cordon, Waiting, write};
 use super::disruption::{
     abandons_reboot, config_of, drain_of, drain_request, overdue, reboot, uncordon_changes, uncordon_of,
     wait_for_drain,
 };
 use super::facts::{EMPTY_CONFIG, RebootFact, View};
 use super::image::refuse_image;
-use super::phase::{Failure, FailureKind, Job, Pair, Phase, cut_reason};
+use super::phase::{ConfigPair, Failure, FailureKind, Job, Phase, cut_reason};
 use super::prefetch::prefetch;
-use super::trial::{confirm, forgets_failure, leaves};
+use super::trial::{confirm, forgets_failure, should_leave_host};
 use api::drain_request::DrainVerb;
 use api::events::AgentEvent;
 use api::names::topology::SINGLE_REPLICA;
@@ -26,7 +26,7 @@ const UNCORDON_LIMIT: SignedDuration = SignedDuration::from_mins(10);
 pub fn step(view: &View) -> Action {
     let mut action = decide(view);
     if let Action::Write { changes, .. } = &mut action {
-        changes.retain(|key, value| view.node.says(key) != Some(value));
+        changes.retain(|key, value| view.node.annotation_value(key) != Some(value));
     }
     action
 }
@@ -44,7 +44,7 @@ fn decide(view: &View) -> Action {
     if !view.node.seen && !job.as_ref().is_some_and(Job::is_local) {
         return Action::Wait { why: Waiting::Node, until: again };
     }
-    if leaves(view) {
+    if should_leave_host(view) {
         return Action::Leave { asked: view.node.leave.clone() };
     }
     let Some(job) = job else { return wait(Waiting::Desired) };
@@ -96,7 +96,7 @@ fn job(view: &View) -> Option<Job> {
     let base = view.config_on_disk();
     if disk.force && !blank {
         let to = if node.desired.is_empty() { base.clone() } else { node.desired_state() };
-        return Some(Job::Update(Pair { from: base, to }));
+        return Some(Job::Update(ConfigPair { from: base, to }));
     }
     // A host that has drifted from its config may still move to another one: the update itself checks for drift that
     // it does not repair.
@@ -124,7 +124,7 @@ fn job(view: &View) -> Option<Job> {
         return Some(Job::RefuseImage);
     }
     Some(if node.wants_other(&base) {
-        Job::Update(Pair { from: base, to: node.desired_state() })
+        Job::Update(ConfigPair { from: base, to: node.desired_state() })
     } else {
         Job::Finish { config: base }
     })
@@ -154,7 +154,7 @@ fn hold(view: &View, failure: &Failure) -> Option<Action> {
     None
 }
 
-fn update(view: &View, pair: Pair) -> Action {
+fn update(view: &View, pair: ConfigPair) -> Action {
     let (cost, to_fetch, asked) = match &view.phase {
         Phase::Prepared { pair: held, cost, to_fetch, asked } if *held == pair => (*cost, *to_fetch, *asked),
         _ => return Action::Prepare(pair),
@@ -255,13 +255,13 @@ fn finish(view: &View, config: &str) -> Action {
     prefetch(view).unwrap_or(Action::Idle)
 }
 
-fn uncordon_note(config: &str) -> Note {
+fn uncordon_note(config: &str) -> AgentNote {
     let text = format!("Update completed for config {config} and node has been uncordoned");
-    Note::new(AgentEvent::Uncordon, text).on_the_way_to(config)
+    AgentNote::new(AgentEvent::Uncordon, text).on_the_way_to(config)
 }
 
 /// Sets the final state of a node that is in its config: done, or degraded by something other than the config.
-fn say_done(view: &View, config: &str, changes: &mut Changes) -> Option<Note> {
+fn say_done(view: &View, config: &str, changes: &mut Changes) -> Option<AgentNote> {
     if is_done(view, config) {
         return None;
     }
@@ -279,7 +279,7 @@ fn say_done(view: &View, config: &str, changes: &mut Changes) -> Option<Note> {
     changes.insert(annotation::STATE, state.to_owned());
     changes.insert(annotation::REASON, reason);
     let text = format!("Setting node {config} to Done");
-    let done = || Note::new(AgentEvent::NodeDone, text).on_the_way_to(config);
+    let done = || AgentNote::new(AgentEvent::NodeDone, text).on_the_way_to(config);
     view.trouble.is_none().then(done)
 }
 

@@ -34,7 +34,7 @@ pub(crate) const NOT_TO_BLAME_AFTER: SignedDuration = SignedDuration::from_mins(
 
 /// Why a change cannot be confirmed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unmet {
+pub(super) struct UnmetCheck {
     /// What failed.
     check: Check,
     /// How, for people.
@@ -43,7 +43,7 @@ pub(super) struct Unmet {
     unsteady: bool,
 }
 
-impl Unmet {
+impl UnmetCheck {
     fn new(check: Check, why: String) -> Self {
         Self { check, why, unsteady: false }
     }
@@ -77,26 +77,26 @@ fn check_as_before(
     trial: &TrialFacts,
     last: &TrialObservation,
     earlier: Option<&TrialObservation>,
-) -> Result<(), Unmet> {
+) -> Result<(), UnmetCheck> {
     for (unit, state) in &last.units {
         if !state.runs() {
             let why = format!(
                 "{unit} ran before the change and is {} now; see journalctl -u {unit} on the node",
                 state.active
             );
-            return Err(Unmet::new(Check::Unit, why));
+            return Err(UnmetCheck::new(Check::Unit, why));
         }
     }
     // A restart that was seen says more than what may have another cause, or needs more time. Between two starts such a
     // unit is active for a moment.
     if let Some(unit) = earlier.and_then(|earlier| restarted(&earlier.units, &last.units)) {
-        return Err(Unmet::new(Check::Unit, restarts(unit)));
+        return Err(UnmetCheck::new(Check::Unit, restarts(unit)));
     }
     if let Some(why) = &last.logins {
-        return Err(Unmet::new(Check::Unit, why.clone()));
+        return Err(UnmetCheck::new(Check::Unit, why.clone()));
     }
     if let Err(why) = &last.api {
-        return Err(Unmet::new(Check::Api, format!("the API server does not answer this node: {why}")));
+        return Err(UnmetCheck::new(Check::Api, format!("the API server does not answer this node: {why}")));
     }
     let node = &view.node;
     if trial.before.ready {
@@ -105,17 +105,17 @@ fn check_as_before(
             let why = format!(
                 "{kubelet} has not reported since the change; see journalctl -u {kubelet} on the node"
             );
-            return Err(Unmet::new(Check::Node, why));
+            return Err(UnmetCheck::new(Check::Node, why));
         }
         if !node.ready {
             let why = "the Node was Ready before the change and is not now; its conditions say why";
-            return Err(Unmet::new(Check::Node, why.to_owned()));
+            return Err(UnmetCheck::new(Check::Node, why.to_owned()));
         }
     }
     for at in &last.units {
         if !earlier.is_some_and(|earlier| earlier.units.contains(at)) {
             let why = format!("{} was seen to run only once since the change", at.0);
-            return Err(Unmet { unsteady: true, ..Unmet::new(Check::Unit, why) });
+            return Err(UnmetCheck { unsteady: true, ..UnmetCheck::new(Check::Unit, why) });
         }
     }
     Ok(())
@@ -180,7 +180,7 @@ pub(super) fn forgets_failure(view: &View) -> Result<(), Option<Moment>> {
 /// Whether the agent is asked to leave the host, and nothing is under way there that ends by itself: an update ends first, because
 /// it may bring a trial, and a change on trial is confirmed or undone first, because later nobody is there to confirm it. The agent
 /// goes on as usual afterwards, so a removal that is given up leaves nothing behind; so does one whose host cannot be left now.
-pub(super) fn leaves(view: &View) -> bool {
+pub(super) fn should_leave_host(view: &View) -> bool {
     let (node, disk) = (&view.node, &view.disk);
     let is_asked = node.seen && !node.leave.is_empty() && node.leave != node.left;
     let is_due = view.leave_again.is_none_or(|at| at <= view.now);
@@ -192,9 +192,9 @@ pub(super) fn leaves(view: &View) -> bool {
     is_asked && is_due && !updates && !disk.open && disk.trial.is_none() && disk.reboot == RebootFact::None
 }
 
-/// What the host's watch sees after a change was undone.
+/// The state of the host after a change was undone, as the trial's watch sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct After {
+pub(crate) struct StateAfterUndo {
     /// What had failed.
     pub(crate) check: Check,
     /// The API server answers, or its address is not known.
@@ -222,8 +222,8 @@ pub(crate) enum AfterUndo {
 
 /// Decides that. What a change leaves behind in the running system (rules of a firewall, an address) goes with a reboot,
 /// so one is made before anything else is concluded.
-pub(crate) fn after_undo(after: After) -> AfterUndo {
-    let After { check, api, units, same_boot, unwell } = after;
+pub(crate) fn after_undo(after: StateAfterUndo) -> AfterUndo {
+    let StateAfterUndo { check, api, units, same_boot, unwell } = after;
     if api && units {
         return AfterUndo::Settled;
     }

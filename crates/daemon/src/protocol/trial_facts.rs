@@ -7,10 +7,10 @@ use host::{Check, UnitRun, UnitState};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// What the agent keeps of the time before a change, to compare with it afterwards.
+/// The state before a change, which the agent stores to compare with it afterwards.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Before {
+pub struct StateBefore {
     /// The Node was Ready.
     pub ready: bool,
     /// When the kubelet had last reported.
@@ -38,7 +38,7 @@ pub struct TrialFacts {
     /// The units that ran before it.
     pub units: Vec<UnitRun>,
     /// What else was so before it.
-    pub before: Before,
+    pub before: StateBefore,
 }
 
 /// The failure of a change that was tried and undone.

@@ -7,11 +7,11 @@
 //! What it is not: the execution (see `agent::waiting_config`), nor whether the change needs a reboot (its plan says that).
 
 use super::facts::{EMPTY_CONFIG, RebootFact, View};
-use super::phase::{Pair, Phase};
+use super::phase::{ConfigPair, Phase};
 use api::names::state;
 
 /// The change that a host applies while it shuts down; `None`: none.
-pub(crate) fn applicable_at_shutdown(view: &View) -> Option<Pair> {
+pub(crate) fn applicable_at_shutdown(view: &View) -> Option<ConfigPair> {
     let (node, disk) = (&view.node, &view.disk);
     let to = node.waiting.as_str();
     let is_done = node.seen
@@ -27,7 +27,7 @@ pub(crate) fn applicable_at_shutdown(view: &View) -> Option<Pair> {
     let refused = disk.tried.as_ref().is_some_and(|tried| tried.config == to) || view.trouble.is_some();
     let drifted = matches!(view.phase, Phase::Failed(_));
     let takes = !to.is_empty() && to != node.current && is_done && plain && !owes && !refused && !drifted;
-    takes.then(|| Pair { from: node.current.clone(), to: to.to_owned() })
+    takes.then(|| ConfigPair { from: node.current.clone(), to: to.to_owned() })
 }
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_host_that_is_done_takes_what_waits_and_one_that_is_busy_does_not() {
-        let pair = Pair { from: "a".into(), to: "b".into() };
+        let pair = ConfigPair { from: "a".into(), to: "b".into() };
         assert_eq!(applicable_at_shutdown(&view()), Some(pair));
         let failed = Failure {
             job: Job::Check { config: "a".into() },

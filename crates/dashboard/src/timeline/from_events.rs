@@ -117,7 +117,7 @@ pub(crate) struct EventHistory {
 }
 
 /// What tells of one rollout, by node.
-pub(super) type OfRollout<'a> = BTreeMap<&'a str, Cow<'a, NodeUpdate>>;
+pub(super) type UpdatesOfRollout<'a> = BTreeMap<&'a str, Cow<'a, NodeUpdate>>;
 
 impl EventHistory {
     pub(crate) fn of(mut words: Vec<NodeEvent>) -> Self {
@@ -145,7 +145,7 @@ impl EventHistory {
     }
 
     /// The same, with a sentence that says why it is not all.
-    pub(crate) fn doubted(self, why: String) -> Self {
+    pub(crate) fn incomplete(self, why: String) -> Self {
         Self { unread: Some(why), ..self }
     }
 
@@ -160,8 +160,11 @@ impl EventHistory {
     }
 
     /// By rollout: the pool that a node is in now, and the config.
-    pub(super) fn rollouts<'a>(&'a self, fleet: &'a Fleet) -> BTreeMap<(&'a str, &'a str), OfRollout<'a>> {
-        let mut all: BTreeMap<(&str, &str), OfRollout<'_>> = BTreeMap::new();
+    pub(super) fn rollouts<'a>(
+        &'a self,
+        fleet: &'a Fleet,
+    ) -> BTreeMap<(&'a str, &'a str), UpdatesOfRollout<'a>> {
+        let mut all: BTreeMap<(&str, &str), UpdatesOfRollout<'_>> = BTreeMap::new();
         for (node, updates) in &self.updates {
             let Some(cell) = fleet.nodes.get(node) else { continue };
             for update in updates {
@@ -175,7 +178,7 @@ impl EventHistory {
     }
 
     /// The way without a name that is the one which MachineConfigNodes show.
-    pub(super) fn nameless(&self, node: &str, seen: &NodeUpdate) -> Option<&NodeUpdate> {
+    pub(super) fn unnamed_update(&self, node: &str, seen: &NodeUpdate) -> Option<&NodeUpdate> {
         seen.done?;
         let updates = self.updates.get(node)?.iter().filter(|update| update.config.is_none());
         updates.map(|update| &update.track).find(|told| told.done.is_some() && seen.is_same_way(told))

@@ -21,7 +21,7 @@ use insight::{Milestone, Progress};
 use jiff::Timestamp;
 use node_update::{NodeUpdate, Stage};
 use rollout::PastUpdate;
-use rollout_rows::Written;
+use rollout_rows::LastWritten;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub(crate) struct Timeline {
     /// What was noted last of each node: most stay as they are, many times a second.
     last: HashMap<String, Noted>,
     /// What is shown, as JSON.
-    written: Written,
+    written: LastWritten,
 }
 
 /// What was noted of a node.
@@ -63,7 +63,7 @@ struct Noted {
 
 /// A node whose progress is noted.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct NodeProgress<'a> {
     pub(crate) pool: &'a str,
     pub(crate) node: &'a str,
     /// The config that it is to be in.
@@ -75,8 +75,8 @@ pub(crate) struct Seen<'a> {
 
 impl Timeline {
     /// Notes what a node's MachineConfigNode shows now.
-    pub(crate) fn note(&mut self, seen: Seen<'_>) {
-        let Seen { pool, node, desired, progress, waits_for } = seen;
+    pub(crate) fn note(&mut self, seen: NodeProgress<'_>) {
+        let NodeProgress { pool, node, desired, progress, waits_for } = seen;
         let is_known = |was: &Noted| {
             let same = Arc::ptr_eq(&was.progress, progress) && was.waits_for.as_ref() == waits_for;
             same && was.pool == pool && was.desired == desired

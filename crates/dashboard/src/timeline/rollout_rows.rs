@@ -2,7 +2,7 @@
 //!
 //! What it is not: what is known of them (see `super`), or colours and words of the page.
 
-use super::from_events::{EventHistory, OfRollout};
+use super::from_events::{EventHistory, UpdatesOfRollout};
 use super::node_update::{Bar, NodeUpdate, Part};
 use super::{KEPT, Timeline};
 use crate::fleet::{Cell, Fleet};
@@ -22,14 +22,14 @@ const FRESH: SignedDuration = SignedDuration::from_secs(1);
 
 /// What was written last, and when.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+pub(super) struct LastWritten {
     /// With what events tell.
     whole: Option<(Timestamp, Arc<str>)>,
     /// For people who may not list events.
     without_events: Option<(Timestamp, Arc<str>)>,
 }
 
-impl Written {
+impl LastWritten {
     fn of(&mut self, told: &EventHistory) -> &mut Option<(Timestamp, Arc<str>)> {
         if told.is_hidden() { &mut self.without_events } else { &mut self.whole }
     }
@@ -51,7 +51,7 @@ impl Timeline {
     }
 
     /// One rollout with all of its nodes, as JSON; `None`: it is not among the last ones.
-    pub(crate) fn whole(
+    pub(crate) fn rollout_json(
         &self,
         (pool, config): (&str, &str),
         now: Timestamp,
@@ -95,19 +95,19 @@ impl Timeline {
     }
 
     /// Those under way first, then those whose nodes only wait, then those that are over; in each, the newest first.
-    pub(super) fn shown(&self, now: Timestamp, fleet: &Fleet, told: &EventHistory) -> Vec<Shown> {
+    pub(super) fn shown(&self, now: Timestamp, fleet: &Fleet, told: &EventHistory) -> Vec<ShownRollout> {
         let mut behind = behind(fleet);
         let mut take = |one: &RolloutRecord<'_>| {
             let of_it = behind.get(one.pool).is_some_and(|b| b.config == one.config);
             of_it.then(|| behind.remove(one.pool)).flatten().map(|b| b.nodes).unwrap_or_default()
         };
         let known = self.known(fleet, told).into_iter();
-        let begun: Vec<Shown> = known.map(|one| one.shown(now, MOST, &take(&one), told)).collect();
+        let begun: Vec<ShownRollout> = known.map(|one| one.shown(now, MOST, &take(&one), told)).collect();
         let only_wait = behind
             .into_iter()
             .map(|(pool, b)| RolloutRecord::nothing(pool, b.config).shown(now, MOST, &b.nodes, told));
-        let mut all: Vec<Shown> = begun.into_iter().chain(only_wait).collect();
-        let rank = |one: &Shown| {
+        let mut all: Vec<ShownRollout> = begun.into_iter().chain(only_wait).collect();
+        let rank = |one: &ShownRollout| {
             let first = one.counts.iter().map(|(state, _)| *state).min();
             match first {
                 Some(State::Fails | State::Moves) => 0,
@@ -150,7 +150,7 @@ struct RolloutRecord<'a> {
     /// From MachineConfigNodes.
     nodes: Option<&'a BTreeMap<String, NodeUpdate>>,
     /// From events.
-    told: OfRollout<'a>,
+    told: UpdatesOfRollout<'a>,
 }
 
 impl<'a> RolloutRecord<'a> {
@@ -173,25 +173,25 @@ impl<'a> RolloutRecord<'a> {
 
     /// As it is shown, with at most so many nodes: the stuck and the slowest first. Reasons are masked. `behind`: nodes that the
     /// fleet shows on their way here.
-    fn shown(&self, now: Timestamp, most: usize, behind: &[&Cell], told: &EventHistory) -> Shown {
-        let waiting: BTreeMap<&str, Line> = behind
+    fn shown(&self, now: Timestamp, most: usize, behind: &[&Cell], told: &EventHistory) -> ShownRollout {
+        let waiting: BTreeMap<&str, ShownNode> = behind
             .iter()
             .filter(|cell| !self.is_open(&cell.row.name))
-            .map(|cell| (&*cell.row.name, Line::of(cell, now)))
+            .map(|cell| (&*cell.row.name, ShownNode::of(cell, now)))
             .collect();
         let is_other = |node: &str| !waiting.contains_key(node);
         let seen = self.nodes.into_iter().flatten().filter(|(node, _)| is_other(node));
-        let mut nodes: Vec<Line> = seen
+        let mut nodes: Vec<ShownNode> = seen
             .map(|(node, track)| {
                 let words = self.told.get(node.as_str()).map(AsRef::as_ref);
-                Line::on(track.joined(words.or_else(|| told.nameless(node, track))), node, now)
+                ShownNode::on(track.joined(words.or_else(|| told.unnamed_update(node, track))), node, now)
             })
             .collect();
         let told_alone = self.told.iter().filter(|(node, _)| self.seen(node).is_none() && is_other(node));
-        nodes.extend(told_alone.map(|(node, track)| Line::on(Cow::Borrowed(track), node, now)));
+        nodes.extend(told_alone.map(|(node, track)| ShownNode::on(Cow::Borrowed(track), node, now)));
         nodes.extend(waiting.into_values());
         nodes.sort_by(|a, b| {
-            let key = |l: &Line| (l.state, Reverse(l.seconds));
+            let key = |l: &ShownNode| (l.state, Reverse(l.seconds));
             key(a).cmp(&key(b)).then_with(|| a.node.cmp(&b.node))
         });
         let mut counts: BTreeMap<State, usize> = BTreeMap::new();
@@ -203,7 +203,7 @@ impl<'a> RolloutRecord<'a> {
             texts.filter(|text| !text.is_empty()).for_each(|text| *text = insight::redacted_lines(text));
         }
         let counts = counts.into_iter().collect();
-        Shown { pool: self.pool.to_owned(), config: self.config.to_owned(), total, counts, nodes }
+        ShownRollout { pool: self.pool.to_owned(), config: self.config.to_owned(), total, counts, nodes }
     }
 }
 
@@ -229,19 +229,19 @@ pub(super) enum State {
 
 /// A rollout as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Shown {
+pub(super) struct ShownRollout {
     pub(super) pool: String,
     pub(super) config: String,
     /// How many nodes it has; the first of them are shown.
     pub(super) total: usize,
     /// How many of them are in each state.
     pub(super) counts: Vec<(State, usize)>,
-    pub(super) nodes: Vec<Line>,
+    pub(super) nodes: Vec<ShownNode>,
 }
 
 /// A node in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Line {
+pub(super) struct ShownNode {
     pub(super) node: String,
     pub(super) bars: Vec<Bar>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -257,7 +257,7 @@ pub(super) struct Line {
     pub(super) turn: Vec<(String, u32)>,
 }
 
-impl Line {
+impl ShownNode {
     /// A node of whose way there nothing was seen: it waits, or its agent does not report its steps. What for says the fleet.
     fn of(cell: &Cell, now: Timestamp) -> Self {
         let row = &cell.row;

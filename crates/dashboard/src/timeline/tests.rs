@@ -1,7 +1,7 @@
 //! What the timeline keeps of rollouts, in which order, and for how long.
 
 use super::node_update::{Bar, Part};
-use super::rollout_rows::{MOST, Shown, State};
+use super::rollout_rows::{MOST, ShownRollout, State};
 use super::*;
 use crate::fleet::Fleet;
 use insight::Phase;
@@ -43,11 +43,11 @@ fn note_waiting(
     waits_for: Option<&str>,
 ) {
     let (progress, waits_for) = (&Arc::new(progress.clone()), waits_for.map(Arc::from));
-    timeline.note(Seen { pool: "worker", node, desired, progress, waits_for: waits_for.as_ref() });
+    timeline.note(NodeProgress { pool: "worker", node, desired, progress, waits_for: waits_for.as_ref() });
 }
 
 /// Of a fleet in which nothing waits.
-fn look(timeline: &Timeline, now: Timestamp) -> Vec<Shown> {
+fn look(timeline: &Timeline, now: Timestamp) -> Vec<ShownRollout> {
     timeline.shown(now, &Fleet::default(), &EventHistory::default())
 }
 
@@ -94,7 +94,8 @@ fn the_phases_of_an_update_are_known_as_far_as_they_were_seen() {
 fn what_has_not_changed_is_noted_once_and_anew_when_its_pool_comes_back() {
     let mut timeline = Timeline::default();
     let moving = Arc::new(progress("old", &[(c::CORDONED, true, 11)]));
-    let seen = |desired| Seen { pool: "worker", node: "n", desired, progress: &moving, waits_for: None };
+    let seen =
+        |desired| NodeProgress { pool: "worker", node: "n", desired, progress: &moving, waits_for: None };
     timeline.note(seen("a"));
     timeline.rollouts.clear();
     timeline.note(seen("a"));
@@ -154,7 +155,7 @@ fn a_node_that_goes_elsewhere_before_it_is_done_is_stuck_there_no_more() {
     assert_eq!(of(&timeline, "a"), (false, None, 30));
     assert_eq!(of(&timeline, "b"), (false, None, 20), "it was done there");
     let whole = |timeline: &Timeline, config| {
-        timeline.whole(("worker", config), at(100), &Fleet::default(), &EventHistory::default())
+        timeline.rollout_json(("worker", config), at(100), &Fleet::default(), &EventHistory::default())
     };
     let text = whole(&timeline, "a").unwrap();
     assert!(text.contains("\"node\":\"n\"") && whole(&timeline, "c").is_none());
@@ -187,7 +188,7 @@ fn what_was_seen_of_one_pool_outlives_what_other_pools_show_and_goes_with_its_no
     ];
     let note = |timeline: &mut Timeline, pool: &str, node: &str, desired: &str, progress: &Progress| {
         let progress = &Arc::new(progress.clone());
-        timeline.note(Seen { pool, node, desired, progress, waits_for: None });
+        timeline.note(NodeProgress { pool, node, desired, progress, waits_for: None });
     };
     note(&mut timeline, "p0", "n", "new", &progress("old", &steps));
     let done = |config: &str| progress(config, &[(c::UPDATED, true, 60)]);
@@ -432,6 +433,7 @@ fn nodes_that_have_not_begun_are_in_the_rollout_with_how_long_they_wait_and_the_
     let nothing = Timeline::default();
     let shown = nothing.shown(at(100), &fleet, &EventHistory::default());
     assert_eq!((shown.len(), shown[0].total, &*shown[0].config), (1, 6, "new"));
-    let whole = |config: &str| nothing.whole(("worker", config), at(100), &fleet, &EventHistory::default());
+    let whole =
+        |config: &str| nothing.rollout_json(("worker", config), at(100), &fleet, &EventHistory::default());
     assert!(whole("new").is_some_and(|text| text.contains("\"first\"")) && whole("old").is_none());
 }

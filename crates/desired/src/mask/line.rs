@@ -116,7 +116,7 @@ pub fn looks_secret(text: &str) -> bool {
         if text.contains('\0') { Cow::Owned(text.replace('\0', "")) } else { Cow::Borrowed(text) };
     let mut lines = plain.lines().filter(|l| !l.trim().is_empty()).peekable();
     while let Some(line) = lines.next() {
-        if is_secret(line, lines.peek().is_some_and(|next| belongs(line, next))) {
+        if is_secret(line, lines.peek().is_some_and(|next| continues_value(line, next))) {
             return true;
         }
     }
@@ -141,7 +141,7 @@ pub fn argument(argument: &str) -> Cow<'_, str> {
 }
 
 /// Whether the next line continues the value that a line began: it is indented further, or is an entry of a list.
-pub(super) fn belongs(line: &str, next: &str) -> bool {
+pub(super) fn continues_value(line: &str, next: &str) -> bool {
     let indent = |l: &str| l.len() - l.trim_start().len();
     indent(next) > indent(line) || next.trim_start().starts_with('-') || line.trim_end().ends_with('>')
 }

@@ -2,7 +2,7 @@
 //!
 //! What it is not: the rules by which one line looks like a secret (see `line`).
 
-use super::line::{belongs, is_secret};
+use super::line::{continues_value, is_secret};
 use std::borrow::Cow;
 
 /// What of the lines after a hidden one is hidden with it.
@@ -89,7 +89,7 @@ pub fn hidden_lines<'a>(lines: &[&'a str], judged: impl Fn(&'a str) -> Cow<'a, s
     let mut all = Vec::with_capacity(lines.len());
     for (line, next) in lines.iter().zip(nexts.into_iter().rev()) {
         let plain = judged(line).replace('\0', "");
-        let secret = is_secret(&plain, next.is_some_and(|next| belongs(line, next)));
+        let secret = is_secret(&plain, next.is_some_and(|next| continues_value(line, next)));
         let in_pem = open == Open::Pem || line.contains("-----BEGIN");
         let covered = open.covers(line);
         open = match () {

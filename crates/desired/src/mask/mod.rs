@@ -45,7 +45,7 @@ pub enum Secrets {
 
 /// Why contents are not shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum MaskReason {
     /// The mode of one of the files is not public.
     Mode,
     /// A folder above one of the files is closed.
@@ -58,7 +58,7 @@ pub enum Why {
     Emptied,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for MaskReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Mode => "not everybody may read the file",
@@ -72,20 +72,20 @@ impl fmt::Display for Why {
 
 /// One side of a comparison.
 #[derive(Clone, Copy)]
-pub struct Side<'a> {
+pub struct MaskSide<'a> {
     /// Contents.
     pub bytes: &'a [u8],
     /// Why these contents are private, regardless of what they are.
-    pub private: Option<Why>,
+    pub private: Option<MaskReason>,
 }
 
-impl fmt::Debug for Side<'_> {
+impl fmt::Debug for MaskSide<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "<{} bytes, private: {:?}>", self.bytes.len(), self.private)
     }
 }
 
-impl<'a> Side<'a> {
+impl<'a> MaskSide<'a> {
     /// Contents that are not marked as private.
     #[must_use]
     pub fn public(bytes: &'a [u8]) -> Self {
@@ -95,22 +95,22 @@ impl<'a> Side<'a> {
     /// Contents of a file of this mode.
     #[must_use]
     pub fn with_mode(bytes: &'a [u8], mode: u32) -> Self {
-        Self { bytes, private: (mode & READ == 0).then_some(Why::Mode) }
+        Self { bytes, private: (mode & READ == 0).then_some(MaskReason::Mode) }
     }
 }
 
 /// Why a comparison cannot be shown; `None` if it can. A missing side hides nothing.
 #[must_use]
-pub fn hidden(old: Option<Side<'_>>, new: Option<Side<'_>>) -> Option<Why> {
+pub fn hidden(old: Option<MaskSide<'_>>, new: Option<MaskSide<'_>>) -> Option<MaskReason> {
     let sides = || [old, new].into_iter().flatten();
     if let Some(why) = sides().find_map(|s| s.private) {
         return Some(why);
     }
     if sides().any(|s| looks_secret(&String::from_utf8_lossy(s.bytes))) {
-        return Some(Why::Line);
+        return Some(MaskReason::Line);
     }
     let emptied = old.is_some_and(|o| !o.bytes.is_empty()) && new.is_some_and(|n| n.bytes.is_empty());
-    emptied.then_some(Why::Emptied)
+    emptied.then_some(MaskReason::Emptied)
 }
 
 /// Whether the contents of a file, or their hash, may be shown. Large files are not searched for secrets, so theirs may
@@ -119,7 +119,7 @@ pub fn hidden(old: Option<Side<'_>>, new: Option<Side<'_>>) -> Option<Why> {
 pub fn may_show(path: &str, mode: u32, bytes: &[u8]) -> bool {
     bytes.len() as u64 <= MAX_SHOWN
         && !is_private_path(path)
-        && hidden(None, Some(Side::with_mode(bytes, mode))).is_none()
+        && hidden(None, Some(MaskSide::with_mode(bytes, mode))).is_none()
 }
 
 /// Bytes as text, if they are text.
@@ -130,19 +130,19 @@ pub fn text(bytes: &[u8]) -> Option<&str> {
 
 /// What a host has at a path, to be compared with the config.
 #[derive(Clone, Copy, Debug)]
-pub struct OnHost<'a> {
+pub struct HostContents<'a> {
     /// The contents; `None` if the file is too long to be read.
-    pub read: Option<Side<'a>>,
+    pub read: Option<MaskSide<'a>>,
     /// Length in bytes.
     pub len: u64,
 }
 
 /// Describes how the host's contents at a path differ from the wanted ones, in a form that may be shown.
 #[must_use]
-pub fn difference(path: &str, want: Side<'_>, found: OnHost<'_>) -> String {
+pub fn difference(path: &str, want: MaskSide<'_>, found: HostContents<'_>) -> String {
     let (len, wanted) = (found.len, want.bytes.len());
     let why = match (is_private_path(path), found.read) {
-        (true, _) => Some(Why::Path),
+        (true, _) => Some(MaskReason::Path),
         (false, Some(read)) => hidden(Some(want), Some(read)),
         // What cannot be checked is treated like a secret.
         (false, None) => return format!("{len} bytes instead of {wanted}"),
@@ -209,8 +209,8 @@ mod tests {
     use super::*;
 
     fn told(want: &[u8], found: &[u8]) -> String {
-        let read = Some(Side::public(found));
-        difference("/etc/app.conf", Side::public(want), OnHost { read, len: found.len() as u64 })
+        let read = Some(MaskSide::public(found));
+        difference("/etc/app.conf", MaskSide::public(want), HostContents { read, len: found.len() as u64 })
     }
 
     #[test]
@@ -233,7 +233,7 @@ mod tests {
         );
         let large = "a b\n".repeat(20_000);
         assert!(told(b"text", large.as_bytes()).starts_with("80000 bytes (sha256 "));
-        let unread = difference("/a", Side::public(b"text"), OnHost { read: None, len: 1 << 40 });
+        let unread = difference("/a", MaskSide::public(b"text"), HostContents { read: None, len: 1 << 40 });
         assert_eq!(unread, "1099511627776 bytes instead of 4");
         // Not even a hash, because that would confirm a guess.
         let wide: Vec<u8> = b"pin=1234".iter().flat_map(|b| [*b, 0]).collect();
@@ -243,30 +243,30 @@ mod tests {
     /// Mode, folder, path or a line of either side: each is enough by itself.
     #[test]
     fn contents_are_shown_only_where_both_sides_are_public() {
-        let public = Side::public(b"hello\n");
-        let (other, empty) = (Side::public(b"hunter2\n"), Side::public(b""));
-        let private = |why| Side { private: Some(why), ..other };
+        let public = MaskSide::public(b"hello\n");
+        let (other, empty) = (MaskSide::public(b"hunter2\n"), MaskSide::public(b""));
+        let private = |why| MaskSide { private: Some(why), ..other };
         let rows = [
             ("/etc/a", public, other, None),
-            ("/etc/a", public, Side::with_mode(b"hunter2\n", 0o600), Some(Why::Mode)),
-            ("/etc/a", public, Side::with_mode(b"hunter2\n", 0o640), Some(Why::Mode)),
-            ("/etc/a", Side::with_mode(b"hunter2\n", 0o600), public, Some(Why::Mode)),
-            ("/etc/a", private(Why::Folder), public, Some(Why::Folder)),
-            ("/etc/a", public, private(Why::Folder), Some(Why::Folder)),
-            ("/etc/kubernetes/pki/a", public, other, Some(Why::Path)),
-            ("/etc/a", public, Side::public(b"pwd=hunter2"), Some(Why::Line)),
-            ("/etc/a", Side::public(b"pwd=hunter2"), public, Some(Why::Line)),
+            ("/etc/a", public, MaskSide::with_mode(b"hunter2\n", 0o600), Some(MaskReason::Mode)),
+            ("/etc/a", public, MaskSide::with_mode(b"hunter2\n", 0o640), Some(MaskReason::Mode)),
+            ("/etc/a", MaskSide::with_mode(b"hunter2\n", 0o600), public, Some(MaskReason::Mode)),
+            ("/etc/a", private(MaskReason::Folder), public, Some(MaskReason::Folder)),
+            ("/etc/a", public, private(MaskReason::Folder), Some(MaskReason::Folder)),
+            ("/etc/kubernetes/pki/a", public, other, Some(MaskReason::Path)),
+            ("/etc/a", public, MaskSide::public(b"pwd=hunter2"), Some(MaskReason::Line)),
+            ("/etc/a", MaskSide::public(b"pwd=hunter2"), public, Some(MaskReason::Line)),
             // The secret line did not change, but lines beside it are hidden too.
             (
                 "/etc/a",
-                Side::public(b"x\nPASS=hunter2\n"),
-                Side::public(b"y\nPASS=hunter2\n"),
-                Some(Why::Line),
+                MaskSide::public(b"x\nPASS=hunter2\n"),
+                MaskSide::public(b"y\nPASS=hunter2\n"),
+                Some(MaskReason::Line),
             ),
-            ("/etc/a", other, empty, Some(Why::Emptied)),
+            ("/etc/a", other, empty, Some(MaskReason::Emptied)),
         ];
         for (path, want, found, why) in rows {
-            let held = OnHost { read: Some(found), len: found.bytes.len() as u64 };
+            let held = HostContents { read: Some(found), len: found.bytes.len() as u64 };
             let text = difference(path, want, held);
             match why {
                 None => assert!(text.contains("+hunter2"), "{text}"),

@@ -12,7 +12,7 @@ pub(super) const SOURCE: &str = ".contents.source";
 
 /// What the rules compare: an Ignition config and the FIPS flag beside it.
 #[derive(Debug, Clone, Copy)]
-pub struct Compared<'a> {
+pub struct ComparedConfig<'a> {
     /// The Ignition config.
     pub config: &'a Config,
     /// `spec.fips`.
@@ -21,7 +21,7 @@ pub struct Compared<'a> {
 
 /// The part of a config that breaks a rule.
 #[derive(Debug, Clone, Copy)]
-pub enum Part<'a> {
+pub enum ConfigPart<'a> {
     /// A whole section.
     Section(&'static Section),
     /// The file of this path.
@@ -38,11 +38,11 @@ pub enum Part<'a> {
     Fips,
 }
 
-impl Part<'_> {
+impl ConfigPart<'_> {
     /// The path at which a config sets this part; `None` if it does not set it. If several configs are merged into one,
     /// those that return a path are the ones that ask for it.
     #[must_use]
-    pub fn place(&self, of: Compared<'_>) -> Option<String> {
+    pub fn place(&self, of: ComparedConfig<'_>) -> Option<String> {
         let config = of.config;
         let at = |list: &str, index: Option<usize>| Some(format!("spec.config.{list}[{}]", index?));
         match self {
@@ -69,9 +69,9 @@ impl Part<'_> {
 
 /// A rule that a config breaks.
 #[derive(Debug, Clone)]
-pub struct Broken<'a> {
+pub struct BrokenRule<'a> {
     /// The part that breaks it.
-    pub part: Part<'a>,
+    pub part: ConfigPart<'a>,
     /// The field of that part, such as `.append`; empty for the whole part.
     pub field: &'static str,
     /// What is wrong.
@@ -80,7 +80,7 @@ pub struct Broken<'a> {
     pub remedy: &'static str,
 }
 
-impl Broken<'_> {
+impl BrokenRule<'_> {
     /// Whether a file's contents break the rule, rather than its path.
     #[must_use]
     pub fn is_of_contents(&self) -> bool {
@@ -89,10 +89,10 @@ impl Broken<'_> {
 
     /// The path in a config; for a part that the config has lost, where it would be.
     #[must_use]
-    pub fn path(&self, of: Compared<'_>) -> String {
+    pub fn path(&self, of: ComparedConfig<'_>) -> String {
         let place = self.part.place(of).unwrap_or_else(|| match &self.part {
-            Part::Section(section) => format!("spec.config.{}", section.path),
-            Part::Fips => "spec.fips".to_owned(),
+            ConfigPart::Section(section) => format!("spec.config.{}", section.path),
+            ConfigPart::Fips => "spec.fips".to_owned(),
             _ => "spec.config".to_owned(),
         });
         place + self.field

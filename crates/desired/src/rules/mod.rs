@@ -9,7 +9,7 @@ mod broken;
 mod section;
 
 use broken::{APPEND, SOURCE};
-pub use broken::{Broken, Compared, Part};
+pub use broken::{BrokenRule, ComparedConfig, ConfigPart};
 pub use section::{FIXED, Overrides, Section};
 
 use std::collections::BTreeMap;
@@ -31,7 +31,11 @@ const CORRECT: &str = "use a path of your own";
 /// a pool's first config may then contain what only an installer can set (see [`at_install`]), but still nothing that
 /// no machine can do.
 #[must_use]
-pub fn broken<'a>(old: Option<Compared<'_>>, new: Compared<'a>, overrides: Overrides) -> Vec<Broken<'a>> {
+pub fn broken<'a>(
+    old: Option<ComparedConfig<'_>>,
+    new: ComparedConfig<'a>,
+    overrides: Overrides,
+) -> Vec<BrokenRule<'a>> {
     let mut all = Vec::new();
     if let Some(old) = old {
         for section in &FIXED {
@@ -39,24 +43,24 @@ pub fn broken<'a>(old: Option<Compared<'_>>, new: Compared<'a>, overrides: Overr
             let gone = section.may_go && !(section.is_set)(new.config);
             if changed && !gone && !(section.overridden)(overrides) {
                 let why = "it cannot change on a running machine".to_owned();
-                all.push(Broken { part: Part::Section(section), field: "", why, remedy: INSTALL });
+                all.push(BrokenRule { part: ConfigPart::Section(section), field: "", why, remedy: INSTALL });
             }
         }
         if old.fips != new.fips {
             let why = format!("it cannot change from {} to {} on a running machine", old.fips, new.fips);
-            all.push(Broken { part: Part::Fips, field: "", why, remedy: INSTALL });
+            all.push(BrokenRule { part: ConfigPart::Fips, field: "", why, remedy: INSTALL });
         }
     }
     for file in &new.config.storage.files {
         all.extend(file_rules(file));
-        all.extend(path_rules(&file.path, Part::File(&file.path)));
+        all.extend(path_rules(&file.path, ConfigPart::File(&file.path)));
     }
     for link in &new.config.storage.links {
-        all.extend(path_rules(&link.path, Part::Link(&link.path)));
+        all.extend(path_rules(&link.path, ConfigPart::Link(&link.path)));
         all.extend(link_rules(link));
     }
     for directory in &new.config.storage.directories {
-        all.extend(path_rules(&directory.path, Part::Directory(&directory.path)));
+        all.extend(path_rules(&directory.path, ConfigPart::Directory(&directory.path)));
     }
     for unit in &new.config.systemd.units {
         all.extend(unit_rules(unit));
@@ -74,10 +78,10 @@ pub fn broken<'a>(old: Option<Compared<'_>>, new: Compared<'a>, overrides: Overr
 /// The sections of a pool's first config that only newly installed machines get. They are not wrong, but machines that
 /// are running already will not apply them.
 #[must_use]
-pub fn at_install(new: Compared<'_>) -> Vec<Broken<'_>> {
+pub fn at_install(new: ComparedConfig<'_>) -> Vec<BrokenRule<'_>> {
     let set = FIXED.iter().filter(|section| (section.is_set)(new.config));
-    let warned = set.map(|section| Broken {
-        part: Part::Section(section),
+    let warned = set.map(|section| BrokenRule {
+        part: ConfigPart::Section(section),
         field: "",
         why: "it takes effect only when a machine is installed; running machines refuse it".to_owned(),
         remedy: "install the machines with this config, or remove the section",
@@ -85,8 +89,10 @@ pub fn at_install(new: Compared<'_>) -> Vec<Broken<'_>> {
     warned.collect()
 }
 
-fn file_rules(file: &File) -> Option<Broken<'_>> {
-    let of = |field, why: String, remedy| Some(Broken { part: Part::File(&file.path), field, why, remedy });
+fn file_rules(file: &File) -> Option<BrokenRule<'_>> {
+    let of = |field, why: String, remedy| {
+        Some(BrokenRule { part: ConfigPart::File(&file.path), field, why, remedy })
+    };
     if !file.append.is_empty() {
         let why = format!("{}: appending cannot be repeated or undone", file.path);
         return of(APPEND, why, "give the whole file in contents, or write a drop-in");
@@ -95,8 +101,8 @@ fn file_rules(file: &File) -> Option<Broken<'_>> {
 }
 
 /// No config may write the agent's own records, or the administrator's force file.
-fn path_rules<'a>(path: &'a str, part: Part<'a>) -> Option<Broken<'a>> {
-    let of = |why: String, remedy| Some(Broken { part, field: ".path", why, remedy });
+fn path_rules<'a>(path: &'a str, part: ConfigPart<'a>) -> Option<BrokenRule<'a>> {
+    let of = |why: String, remedy| Some(BrokenRule { part, field: ".path", why, remedy });
     if path == FORCE_FILE {
         let why = format!("{FORCE_FILE} is the file by which an administrator has everything applied again");
         return of(why, "remove it");
@@ -107,10 +113,10 @@ fn path_rules<'a>(path: &'a str, part: Part<'a>) -> Option<Broken<'a>> {
     None
 }
 
-fn link_rules(link: &Link) -> Option<Broken<'_>> {
+fn link_rules(link: &Link) -> Option<BrokenRule<'_>> {
     let target = link.target.as_deref().unwrap_or_default();
-    (link.hard == Some(true) && (!target.starts_with('/') || is_reserved(target))).then(|| Broken {
-        part: Part::Link(&link.path),
+    (link.hard == Some(true) && (!target.starts_with('/') || is_reserved(target))).then(|| BrokenRule {
+        part: ConfigPart::Link(&link.path),
         field: ".target",
         why: "a hard link needs the path of a file that is not the agent's own".to_owned(),
         remedy: "use another target",
@@ -120,15 +126,15 @@ fn link_rules(link: &Link) -> Option<Broken<'_>> {
 /// Why other implementations would read a file's source differently: they refuse characters that must be escaped, and a
 /// config must mean the same to all.
 #[must_use]
-pub fn unescaped(file: &File) -> Option<Broken<'_>> {
+pub fn unescaped(file: &File) -> Option<BrokenRule<'_>> {
     let source = file.contents.source.as_deref().unwrap_or_default();
     let (head, data) = source.split_once(',')?;
     let is_data = head.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
     if !is_data || data.bytes().all(|b| IN_URL.get(usize::from(b)).is_some_and(|known| *known)) {
         return None;
     }
-    Some(Broken {
-        part: Part::File(&file.path),
+    Some(BrokenRule {
+        part: ConfigPart::File(&file.path),
         field: SOURCE,
         why: format!("{}: the data URL holds a character that must be escaped", file.path),
         remedy: "write it as %XX, or use ;base64",
@@ -154,9 +160,9 @@ const fn in_url() -> [bool; 256] {
     known
 }
 
-fn unit_rules(unit: &Unit) -> Option<Broken<'_>> {
-    (unit.mask == Some(true) && unit.enabled == Some(true)).then(|| Broken {
-        part: Part::Unit(&unit.name),
+fn unit_rules(unit: &Unit) -> Option<BrokenRule<'_>> {
+    (unit.mask == Some(true) && unit.enabled == Some(true)).then(|| BrokenRule {
+        part: ConfigPart::Unit(&unit.name),
         field: "",
         why: format!("{} is masked and enabled", unit.name),
         remedy: "remove mask or enabled",
@@ -164,9 +170,9 @@ fn unit_rules(unit: &Unit) -> Option<Broken<'_>> {
 }
 
 /// A file or link at a path that must be a folder for another entry.
-fn nested<'a>(config: &'a Config, all: &mut Vec<Broken<'a>>) {
+fn nested<'a>(config: &'a Config, all: &mut Vec<BrokenRule<'a>>) {
     // Paths that are not folders, with the part of the config that they belong to. Units cannot be below one another.
-    let mut solid: BTreeMap<String, Option<Part<'a>>> = BTreeMap::new();
+    let mut solid: BTreeMap<String, Option<ConfigPart<'a>>> = BTreeMap::new();
     for unit in &config.systemd.units {
         if unit.mask == Some(true) || has_contents(unit) {
             solid.insert(paths::unit(&unit.name), None);
@@ -175,17 +181,17 @@ fn nested<'a>(config: &'a Config, all: &mut Vec<Broken<'a>>) {
             solid.insert(paths::dropin(&unit.name, &dropin.name), None);
         }
     }
-    solid.extend(config.storage.files.iter().map(|f| (f.path.clone(), Some(Part::File(&f.path)))));
-    solid.extend(config.storage.links.iter().map(|l| (l.path.clone(), Some(Part::Link(&l.path)))));
+    solid.extend(config.storage.files.iter().map(|f| (f.path.clone(), Some(ConfigPart::File(&f.path)))));
+    solid.extend(config.storage.links.iter().map(|l| (l.path.clone(), Some(ConfigPart::Link(&l.path)))));
     let folders = config.storage.directories.iter();
-    let folders: Vec<_> = folders.map(|d| (d.path.clone(), Some(Part::Directory(&d.path)))).collect();
+    let folders: Vec<_> = folders.map(|d| (d.path.clone(), Some(ConfigPart::Directory(&d.path)))).collect();
     for (path, part) in solid.iter().chain(folders.iter().map(|(path, part)| (path, part))) {
         let mut at = path.as_str();
         while let Some((folder, _)) = at.rsplit_once('/').filter(|(folder, _)| !folder.is_empty()) {
             if let Some(above) = solid.get(folder)
                 && let Some(part) = part.or(*above)
             {
-                all.push(Broken {
+                all.push(BrokenRule {
                     part,
                     field: ".path",
                     why: format!("{path}: the config also wants a file at {folder}"),
@@ -198,8 +204,9 @@ fn nested<'a>(config: &'a Config, all: &mut Vec<Broken<'a>>) {
 }
 
 /// Only `core`, with keys or a password and nothing else.
-fn user_rules(user: &User) -> Option<Broken<'_>> {
-    let of = |why: String, remedy| Some(Broken { part: Part::User(&user.name), field: "", why, remedy });
+fn user_rules(user: &User) -> Option<BrokenRule<'_>> {
+    let of =
+        |why: String, remedy| Some(BrokenRule { part: ConfigPart::User(&user.name), field: "", why, remedy });
     if user.name != CORE {
         let why = format!("user {:?} cannot be managed on a running machine", user.name);
         return of(why, "only the user core can; create others by other means");
@@ -238,8 +245,8 @@ mod tests {
 
     fn told(old: Option<&Value>, new: &Value) -> Vec<String> {
         let (old, new) = (old.map(config), config(new));
-        let new = Compared { config: &new, fips: false };
-        let old = old.as_ref().map(|config| Compared { config, fips: false });
+        let new = ComparedConfig { config: &new, fips: false };
+        let old = old.as_ref().map(|config| ComparedConfig { config, fips: false });
         broken(old, new, Overrides::default()).iter().map(|b| b.path(new)).collect()
     }
 
@@ -336,7 +343,7 @@ mod tests {
             assert_eq!(told(None, &set), [] as [String; 0], "{path}");
             assert_eq!(told(Some(&set), &empty), if may_go { vec![] } else { place.clone() });
             let set = config(&set);
-            let set = Compared { config: &set, fips: false };
+            let set = ComparedConfig { config: &set, fips: false };
             assert_eq!(at_install(set).iter().map(|b| b.path(set)).collect::<Vec<_>>(), place);
         }
     }

@@ -222,7 +222,7 @@ impl Root {
 
 /// The longest start of a list of changes that can be made as one batch: each has a path of its own, and none reads,
 /// or lies below, a path that an earlier one changes.
-pub(crate) fn together<'s>(changes: impl Iterator<Item = FileChange<'s>>) -> Vec<FileChange<'s>> {
+pub(crate) fn first_batch<'s>(changes: impl Iterator<Item = FileChange<'s>>) -> Vec<FileChange<'s>> {
     let mut paths = std::collections::BTreeSet::new();
     let mut out = Vec::new();
     for change in changes {

@@ -57,7 +57,7 @@ fn remedy(e: &io::Error) -> &'static str {
         }
         io::ErrorKind::IsADirectory => "there is a folder at this path; move it away or choose another path",
         io::ErrorKind::ResourceBusy => {
-            "something is mounted there (see findmnt); unmount it; the next try goes on"
+            "something is mounted there (see findmnt); unmount it; the next try continues"
         }
         io::ErrorKind::DirectoryNotEmpty => "the folder is not empty; move its contents away",
         io::ErrorKind::NotFound => "it does not exist",

@@ -238,7 +238,7 @@ impl Root {
     }
 
     /// The metadata of the file at `path` that a copy of it should have.
-    pub(crate) fn like(&self, path: &str) -> Result<FileMetadata, FsError> {
+    pub(crate) fn metadata_of_file(&self, path: &str) -> Result<FileMetadata, FsError> {
         FileMetadata::of(&self.reader(path)?.into()).map_err(|e| FsError::new("read", path, e))
     }
 

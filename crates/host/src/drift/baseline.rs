@@ -2,9 +2,9 @@
 //! parsed config when the config is applied, or once after a restart.
 //!
 //! ```text
-//! Wanted (parsed for the update) ─► Baseline ─┬─► comparison (see `compare`)
-//!                                             ├─► watch (see `watch`)
-//! record on the disk ─────────────────────────┴─► Drifted: the contents of what drifted, only when something has
+//! DesiredHost (parsed for the update) ─► Baseline ─┬─► comparison (see `compare`)
+//!                                                  ├─► watch (see `watch`)
+//! record on the disk ──────────────────────────────┴─► Drifted: the contents of what drifted, only when something has
 //! ```
 //!
 //! Not here: contents of files. An agent at rest holds a digest of each, some hundred bytes a path, instead of the
@@ -14,7 +14,9 @@
 use std::collections::BTreeSet;
 
 use api::v1::MachineConfigSpec;
-use desired::{Content, FILE_MODE, Irreconcilable, OsWanted, Want, Wanted, has_contents, sha256};
+use desired::{
+    Content, DesiredHost, DesiredOs, DesiredPath, FILE_MODE, Irreconcilable, has_contents, sha256,
+};
 use ignition::Owner;
 use serde_json::Value;
 
@@ -38,7 +40,7 @@ pub struct Baseline {
     pub(crate) paths: Vec<(String, Expected)>,
     pub(crate) units: Vec<ExpectedUnit>,
     /// What the config says of the operating system.
-    pub(crate) os: OsWanted,
+    pub(crate) os: DesiredOs,
 }
 
 /// What must be at a path.
@@ -52,23 +54,23 @@ pub(crate) enum Expected {
 }
 
 impl Expected {
-    fn of(want: &Want) -> Self {
+    fn of(want: &DesiredPath) -> Self {
         match want {
-            Want::File { content, mode, user, group, .. } => Self::File {
+            DesiredPath::File { content, mode, user, group, .. } => Self::File {
                 len: content.bytes().len() as u64,
                 sha256: content.sha256(),
                 mode: *mode,
                 user: user.clone(),
                 group: group.clone(),
             },
-            Want::Dir { mode, user, group, .. } => {
+            DesiredPath::Dir { mode, user, group, .. } => {
                 Self::Dir { mode: *mode, user: user.clone(), group: group.clone() }
             }
-            Want::Link { target, hard, user, group, .. } => {
+            DesiredPath::Link { target, hard, user, group, .. } => {
                 Self::Link { target: target.clone(), hard: *hard, user: user.clone(), group: group.clone() }
             }
-            Want::Mask => Self::Mask,
-            Want::Nothing => Self::Nothing,
+            DesiredPath::Mask => Self::Mask,
+            DesiredPath::Nothing => Self::Nothing,
         }
     }
 }
@@ -85,8 +87,8 @@ pub(crate) struct ExpectedUnit {
 
 impl Baseline {
     /// The baseline of a parsed config, without the entries that are not written as they are given (see
-    /// [`Wanted::was_applied`]).
-    pub(crate) fn new(name: &str, record: String, wanted: &Wanted) -> Self {
+    /// [`DesiredHost::was_applied`]).
+    pub(crate) fn new(name: &str, record: String, wanted: &DesiredHost) -> Self {
         let paths = wanted.paths.iter().filter(|(_, want)| wanted.was_applied(want));
         let paths = paths.map(|(path, want)| (path.clone(), Expected::of(want))).collect();
         let units = wanted.config.systemd.units.iter().map(|unit| ExpectedUnit {
@@ -111,7 +113,7 @@ impl Baseline {
 pub struct Drifted {
     pub(crate) config: CurrentConfig,
     pub(crate) drifts: Vec<Drift>,
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: DesiredHost,
 }
 
 impl std::fmt::Debug for Drifted {
@@ -137,7 +139,7 @@ impl Drifted {
 
     /// The entries of the config for the drifted paths.
     #[must_use]
-    pub fn wanted(&self) -> &Wanted {
+    pub fn desired_host(&self) -> &DesiredHost {
         &self.wanted
     }
 }
@@ -159,7 +161,7 @@ impl Host {
     ///
     /// # Errors
     /// The record cannot be read.
-    pub fn baseline_of(&self, name: &str, wanted: Wanted) -> Result<Baseline, Error> {
+    pub fn baseline_of(&self, name: &str, wanted: DesiredHost) -> Result<Baseline, Error> {
         let wanted = with_dropin(self.root(), wanted)?;
         Ok(Baseline::new(name, record(self.root())?, &wanted))
     }
@@ -225,12 +227,12 @@ fn entries_for(spec: &MachineConfigSpec, paths: &BTreeSet<String>) -> MachineCon
 }
 
 /// The config that a host is in, parsed, together with the drop-in that makes the SSH server read the keys.
-pub(crate) fn in_effect(root: &Root, config: &MachineConfigSpec) -> Result<Wanted, Error> {
+pub(crate) fn in_effect(root: &Root, config: &MachineConfigSpec) -> Result<DesiredHost, Error> {
     with_dropin(root, applied(config)?)
 }
 
 /// Adds the drop-in that makes the SSH server read the keys, as it was written.
-pub(crate) fn with_dropin(root: &Root, mut wanted: Wanted) -> Result<Wanted, Error> {
+pub(crate) fn with_dropin(root: &Root, mut wanted: DesiredHost) -> Result<DesiredHost, Error> {
     if let Some(text) = root.read_if_there(paths::SSHD_DROPIN_RECORD)?
         && wanted.at(DROPIN).is_none()
         && !wanted.config.passwd.users.is_empty()
@@ -238,7 +240,7 @@ pub(crate) fn with_dropin(root: &Root, mut wanted: Wanted) -> Result<Wanted, Err
         let (user, group) = (Owner::default(), Owner::default());
         let at = paths::SSHD_DROPIN_RECORD.to_owned();
         let content = Content::new(text);
-        wanted.paths.put(DROPIN.to_owned(), Want::File { content, mode: FILE_MODE, user, group, at });
+        wanted.paths.put(DROPIN.to_owned(), DesiredPath::File { content, mode: FILE_MODE, user, group, at });
     }
     Ok(wanted)
 }
@@ -248,18 +250,18 @@ pub(crate) fn with_dropin(root: &Root, mut wanted: Wanted) -> Result<Wanted, Err
 ///
 /// # Errors
 /// The Ignition config as a whole cannot be parsed.
-pub fn applied(config: &MachineConfigSpec) -> Result<Wanted, Error> {
-    parsed(config).map(Wanted::as_applied)
+pub fn applied(config: &MachineConfigSpec) -> Result<DesiredHost, Error> {
+    parsed(config).map(DesiredHost::as_applied)
 }
 
-/// Parses a config, with the entries that would be refused today in [`Wanted::refused`].
+/// Parses a config, with the entries that would be refused today in [`DesiredHost::refused`].
 ///
 /// # Errors
 /// The Ignition config as a whole cannot be parsed.
-pub fn parsed(config: &MachineConfigSpec) -> Result<Wanted, Error> {
+pub fn parsed(config: &MachineConfigSpec) -> Result<DesiredHost, Error> {
     let unreadable = |bad: Vec<Irreconcilable>| Error::Config {
         name: "the config".to_owned(),
         why: bad.first().map(ToString::to_string).unwrap_or_default(),
     };
-    Wanted::parse(config).map_err(unreadable)
+    DesiredHost::parse(config).map_err(unreadable)
 }

@@ -10,8 +10,8 @@ pub(crate) mod watch;
 use std::collections::BTreeSet;
 
 use api::v1alpha1::Reboots;
-use desired::mask::{MAX_SHOWN, OnHost, Side, Why, difference};
-use desired::{FILE_MODE, Irreconcilable, Want, Wanted};
+use desired::mask::{HostContents, MAX_SHOWN, MaskReason, MaskSide, difference};
+use desired::{DesiredHost, DesiredPath, FILE_MODE, Irreconcilable};
 
 use crate::drift::baseline::{Baseline, Drifted};
 use crate::drift::compare::drifts;
@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
 use crate::plan::disruption::{Changes, disruption};
-use crate::plan::effects::{RowApplied, RowRefused, Way, table, units};
+use crate::plan::effects::{RowApplied, RowRefused, TakesEffect, table, units};
 use crate::plan::facts::Facts;
 use crate::plan::live::Live;
 use crate::plan::steps::Steps;
@@ -29,15 +29,15 @@ use crate::record::Names;
 use desired::{DisruptionPolicy, PolicyAction};
 
 impl Host {
-    /// Every difference between the host and the config of a baseline. A boot loader that still counts the boots of a change that
-    /// was kept is told so again.
+    /// Every difference between the host and the config of a baseline. If a boot loader still counts the boots of a change
+    /// that was kept, it is told again that the change is kept.
     ///
     /// # Errors
     /// Something cannot be read.
     pub fn drifts_from(&mut self, baseline: &Baseline) -> Result<Vec<Drift>, Error> {
         let mut found = self.files_drift_from(baseline)?;
         found.extend(self.os_drifts(&baseline.os)?);
-        found.extend(self.keep_again()?);
+        found.extend(self.retry_keep()?);
         Ok(found)
     }
 
@@ -59,21 +59,21 @@ impl Host {
     /// How drifted contents differ, as far as that may be shown (see `desired::mask`): a few lines, or sizes. `None`:
     /// the drift's own text says everything.
     #[must_use]
-    pub fn explain(&self, wanted: &Wanted, drift: &Drift) -> Option<String> {
+    pub fn explain(&self, wanted: &DesiredHost, drift: &Drift) -> Option<String> {
         let Drift::Content { path } = drift else { return None };
         let nothing: &[u8] = &[];
         let (want, mode) = match wanted.at(path)? {
-            Want::File { content, mode, .. } => (content.bytes(), *mode),
-            Want::Nothing => (nothing, FILE_MODE),
-            Want::Mask | Want::Dir { .. } | Want::Link { .. } => return None,
+            DesiredPath::File { content, mode, .. } => (content.bytes(), *mode),
+            DesiredPath::Nothing => (nothing, FILE_MODE),
+            DesiredPath::Mask | DesiredPath::Dir { .. } | DesiredPath::Link { .. } => return None,
         };
         let short = self.root().read_short(path, MAX_SHOWN).ok()?;
-        let mut want = Side::with_mode(want, mode);
+        let mut want = MaskSide::with_mode(want, mode);
         if !self.root().is_open_to_all(path) {
-            want.private = Some(Why::Folder);
+            want.private = Some(MaskReason::Folder);
         }
-        let read = short.bytes.as_deref().map(|bytes| Side::with_mode(bytes, short.mode));
-        Some(difference(path, want, OnHost { read, len: short.len }))
+        let read = short.bytes.as_deref().map(|bytes| MaskSide::with_mode(bytes, short.mode));
+        Some(difference(path, want, HostContents { read, len: short.len }))
     }
 
     /// Plans the repair of what drifted and nothing else. The disruption policy's actions for these paths are carried
@@ -114,7 +114,7 @@ impl Host {
             warnings: Vec::new(),
             bad,
         };
-        steps.all(&names, &config.spec, &cost, &Live::No);
+        steps.add_all(&names, &config.spec, &cost, &Live::No);
         // A repair leads back to what was there before, so it is not on trial.
         Ok(steps.plan(names, cost))
     }
@@ -122,7 +122,7 @@ impl Host {
 
 /// The units and paths that two configs have in common. What a change from one to the other writes or removes is left
 /// out.
-fn kept(old: &Wanted, new: &Wanted) -> Wanted {
+fn kept(old: &DesiredHost, new: &DesiredHost) -> DesiredHost {
     let mut kept = old.clone();
     kept.paths.retain(|(path, want)| old.was_applied(want) && new.at(path) == Some(want));
     kept.config.systemd.units.retain(|u| new.config.systemd.units.contains(u));
@@ -130,7 +130,7 @@ fn kept(old: &Wanted, new: &Wanted) -> Wanted {
 }
 
 /// The units whose file, or one of whose drop-ins, had other contents or was missing.
-fn units_with_other_files(wanted: &Wanted, drifts: &[Drift]) -> BTreeSet<String> {
+fn units_with_other_files(wanted: &DesiredHost, drifts: &[Drift]) -> BTreeSet<String> {
     let other = |path: &str| {
         drifts.iter().any(|d| match d {
             Drift::Content { .. } | Drift::Missing { .. } | Drift::Kind { .. } => d.path() == path,
@@ -147,7 +147,7 @@ fn units_with_other_files(wanted: &Wanted, drifts: &[Drift]) -> BTreeSet<String>
 
 /// The paths and units whose policies reload or restart services, without drains and reboots.
 fn services_to_restart(
-    wanted: &Wanted,
+    wanted: &DesiredHost,
     drifted_units: BTreeSet<String>,
     policy: Option<&DisruptionPolicy>,
     facts: &Facts,
@@ -160,7 +160,7 @@ fn services_to_restart(
     // What has a row in the table takes effect again, unless that needs more than effects.
     let by_table = |taken: Option<Result<RowApplied, RowRefused>>| {
         let taken = taken.filter(|_| policy.reboots == Reboots::WhenNeeded);
-        matches!(taken, Some(Ok(RowApplied { way: Way::Effects(_), .. })))
+        matches!(taken, Some(Ok(RowApplied { way: TakesEffect::Effects(_), .. })))
     };
     let mut may =
         |what: &str, actions: Option<&[PolicyAction]>, taken: Option<Result<RowApplied, RowRefused>>| {

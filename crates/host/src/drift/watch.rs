@@ -42,7 +42,7 @@ const BUFFER: usize = 16 * 1024;
 
 /// Why [`Watch::wait`] returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Touched {
+pub enum DiskEvent {
     /// Something happened to these managed paths. It may have been undone since, or changed nothing.
     Paths(BTreeSet<String>),
     /// The time limit was reached.
@@ -286,7 +286,7 @@ impl Watch {
     ///
     /// # Errors
     /// inotify fails, which ends the watch.
-    pub fn wait(&mut self, limit: Option<Duration>) -> Result<Touched, Error> {
+    pub fn wait(&mut self, limit: Option<Duration>) -> Result<DiskEvent, Error> {
         let start = Instant::now();
         let mut touched = BTreeSet::new();
         let mut first = None;
@@ -299,22 +299,22 @@ impl Watch {
                 Some(at) => Some(QUIET.min(COLLECT.saturating_sub(Instant::now().duration_since(at)))),
             };
             match self.ready(left)? {
-                Ready::Stop => return Ok(Touched::Stopped),
+                Ready::Stop => return Ok(DiskEvent::Stopped),
                 Ready::Nothing if first.is_some() => {
                     // These paths are reported now. The next poll must not report them again.
                     self.look_at(|path| touched.contains(path));
-                    return Ok(Touched::Paths(touched));
+                    return Ok(DiskEvent::Paths(touched));
                 }
                 Ready::Nothing if self.polled.elapsed() >= self.period => {
                     touched = self.poll();
                     if !touched.is_empty() {
                         // The watch has missed this change, so a path may lead elsewhere now.
                         touched.extend(self.follow()?);
-                        return Ok(Touched::Paths(touched));
+                        return Ok(DiskEvent::Paths(touched));
                     }
                 }
                 Ready::Nothing if limit.is_some_and(|l| start.elapsed() >= l) => {
-                    return Ok(Touched::TimedOut);
+                    return Ok(DiskEvent::TimedOut);
                 }
                 Ready::Nothing => {}
                 Ready::Events => {

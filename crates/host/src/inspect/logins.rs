@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use desired::{CORE, Want, Wanted};
+use desired::{CORE, DesiredHost, DesiredPath};
 
 use super::path_facts;
 use crate::disk::found::{Found, FsError};
@@ -43,7 +43,12 @@ struct Homes {
 impl Host {
     /// How people log in. If something in the folders of the SSH server and of users cannot be read, the change is not
     /// refused: it counts as absent, or as an obstacle.
-    pub(super) fn logins(&mut self, old: &Wanted, new: &Wanted, facts: &mut Facts) -> Result<(), Error> {
+    pub(super) fn logins(
+        &mut self,
+        old: &DesiredHost,
+        new: &DesiredHost,
+        facts: &mut Facts,
+    ) -> Result<(), Error> {
         let root = self.root().clone();
         let dropin = tolerant(&root, sshd::DROPIN);
         facts.paths.insert(sshd::DROPIN.to_owned(), dropin);
@@ -82,7 +87,7 @@ impl Host {
 
     /// What the host's own `sshd -T` reports for a copy of its configuration as the change leaves it. `None`: there is
     /// no such program, or it fails. An sshd that was never started may lack its folder in `/run`, for example.
-    fn ask_sshd(&mut self, old: &Wanted, new: &Wanted, facts: &Facts) -> Option<SshdAnswers> {
+    fn ask_sshd(&mut self, old: &DesiredHost, new: &DesiredHost, facts: &Facts) -> Option<SshdAnswers> {
         let user = login(facts)?;
         let texts = sshd_texts_after(old, new, facts);
         // It is asked only if the answer matters: if the config has keys for core.
@@ -138,7 +143,7 @@ impl Host {
 
     /// The texts of the SSH server's configuration and of all that it includes; of the host's saved originals that
     /// would be restored there; and of all that files of the configs would include.
-    fn sshd_texts(&self, configs: &[&Wanted]) -> BTreeMap<String, String> {
+    fn sshd_texts(&self, configs: &[&DesiredHost]) -> BTreeMap<String, String> {
         let root = self.root();
         let mut texts = BTreeMap::new();
         let mut patterns: Vec<String> = sshd::CONFIGS.map(str::to_owned).to_vec();
@@ -156,11 +161,11 @@ impl Host {
                     continue;
                 }
                 match want {
-                    Want::File { content, .. } => {
+                    DesiredPath::File { content, .. } => {
                         included.extend(sshd::includes(&String::from_utf8_lossy(content.bytes())));
                     }
-                    Want::Link { target, .. } => paths.push(sshd::target(path, target)),
-                    Want::Dir { .. } | Want::Mask | Want::Nothing => {}
+                    DesiredPath::Link { target, .. } => paths.push(sshd::target(path, target)),
+                    DesiredPath::Dir { .. } | DesiredPath::Mask | DesiredPath::Nothing => {}
                 }
                 paths.push(paths::original(path));
             }

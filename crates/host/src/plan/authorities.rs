@@ -2,7 +2,7 @@
 //!
 //! Not here: which program a host has for it (see `trust`).
 
-use desired::Want;
+use desired::DesiredPath;
 
 use crate::disk::found::Found;
 use crate::paths;
@@ -21,7 +21,7 @@ impl Steps<'_> {
         let links: std::collections::BTreeMap<String, &String> =
             both.filter_map(|path| Some((tool.link(path)?, path))).collect();
         for (link, target) in links {
-            let wanted = self.new.at(target).is_some_and(|w| *w != Want::Nothing);
+            let wanted = self.new.at(target).is_some_and(|w| *w != DesiredPath::Nothing);
             let ours = matches!(self.found(&link), Found::Link { target: t, .. } if t == target);
             if self.new.at(&link).is_some() || self.old.at(&link).is_some() {
                 continue;
@@ -51,7 +51,7 @@ impl Steps<'_> {
         }
         let touched = self.steps.iter().any(|s| s.paths().iter().any(|p| tool.reads(p)));
         let first = self.found(paths::CURRENT_CONFIG).is_absent()
-            && self.new.paths.iter().any(|(path, want)| *want != Want::Nothing && tool.reads(path));
+            && self.new.paths.iter().any(|(path, want)| *want != DesiredPath::Nothing && tool.reads(path));
         let (action, unit) = (ServiceAction::Run, tool.program.clone());
         let runs = disruption.services.iter().any(|s| s.action == action && s.unit == unit);
         if (touched || first) && !runs {

@@ -4,7 +4,9 @@
 
 use std::fmt;
 
-use desired::{KUBELET_UNITS, Want, Wanted, field_cuts_off, file_cuts_off, is_about_logins, unit_cuts_off};
+use desired::{
+    DesiredHost, DesiredPath, KUBELET_UNITS, field_cuts_off, file_cuts_off, is_about_logins, unit_cuts_off,
+};
 use serde::Serialize;
 
 use crate::paths;
@@ -28,13 +30,13 @@ impl fmt::Display for CutOff {
 
 /// All of them in the change from one config to another, on any host.
 #[must_use]
-pub fn cut_offs(old: &Wanted, new: &Wanted) -> Vec<CutOff> {
+pub fn cut_offs(old: &DesiredHost, new: &DesiredHost) -> Vec<CutOff> {
     cut_offs_of(&Changes::between(old, new), old, new)
 }
 
-pub(crate) fn cut_offs_of(changes: &Changes, old: &Wanted, new: &Wanted) -> Vec<CutOff> {
-    let text = |config: &Wanted, path: &str| match config.at(path) {
-        Some(Want::File { content, .. }) => content.bytes().to_vec(),
+pub(crate) fn cut_offs_of(changes: &Changes, old: &DesiredHost, new: &DesiredHost) -> Vec<CutOff> {
+    let text = |config: &DesiredHost, path: &str| match config.at(path) {
+        Some(DesiredPath::File { content, .. }) => content.bytes().to_vec(),
         _ => Vec::new(),
     };
     let mut out: Vec<CutOff> = changes
@@ -77,10 +79,10 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn wanted(config: Value) -> Wanted {
+    fn wanted(config: Value) -> DesiredHost {
         let mut spec = json!({"config": config});
         spec["config"]["ignition"] = json!({"version": "3.4.0"});
-        Wanted::parse(&serde_json::from_value(spec).unwrap()).unwrap()
+        DesiredHost::parse(&serde_json::from_value(spec).unwrap()).unwrap()
     }
 
     #[test]

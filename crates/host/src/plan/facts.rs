@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use desired::mask::argument;
-use desired::{DEFAULT_KERNEL, OsField, OsWanted};
+use desired::{DEFAULT_KERNEL, DesiredOs, OsField};
 use serde::{Serialize, Serializer};
 
 use crate::disk::found::{Attributes, Found};
@@ -105,7 +105,7 @@ pub struct Facts {
     /// The config whose extensions it refused to bring there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live_refused: Option<LiveRefusal>,
-    /// What of the operating system an undo could not bring back, why, and what to do.
+    /// The part of the operating system that an undo could not restore, the cause, and the remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub os_not_back: Option<String>,
     /// How kernel arguments are taken here.
@@ -177,9 +177,9 @@ impl Facts {
         self
     }
 
-    /// These facts where nobody has allowed what needs consent: those parts cannot be changed then. What a config only gives up
-    /// needs none.
-    pub(crate) fn without_consent(&self, wants: &OsWanted) -> Self {
+    /// These facts without the administrator's consent: parts that need it then count as unchangeable. Removals need no
+    /// consent.
+    pub(crate) fn without_consent(&self, wants: &DesiredOs) -> Self {
         let mut facts = self.clone();
         let asks = |field: &OsField| match field {
             OsField::Extensions => !wants.extensions.is_empty(),

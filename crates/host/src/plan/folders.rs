@@ -2,7 +2,7 @@
 //!
 //! Not here: files and links (see `steps`).
 
-use desired::{Content, Want};
+use desired::{Content, DesiredPath};
 use ignition::Owner;
 
 use crate::disk::found::{Attributes, Found, PLAIN};
@@ -37,7 +37,7 @@ impl Steps<'_> {
             Some(now) => {
                 let known = [kept.clone(), paths::original(path), paths::no_original(path)];
                 // If the old config had the folder already, its origin is unknown: it stays when no config names it any more.
-                let ours = self.old.at(path).is_some_and(|w| *w != Want::Nothing);
+                let ours = self.old.at(path).is_some_and(|w| *w != DesiredPath::Nothing);
                 if !ours && known.iter().all(|p| self.found(p).is_absent()) {
                     match serde_json::to_vec(&now) {
                         Ok(json) => {
@@ -117,7 +117,7 @@ impl Steps<'_> {
                 || self.facts.original_dirs.contains_key(path)
         };
         let wanted =
-            self.new.paths.iter().find(|(p, want)| below(p) && *want != Want::Nothing).map(|(p, _)| p);
+            self.new.paths.iter().find(|(p, want)| below(p) && *want != DesiredPath::Nothing).map(|(p, _)| p);
         let theirs = || self.old.paths.iter().find(|(p, _)| below(p) && comes_back(p)).map(|(p, _)| p);
         self.facts.not_ours.get(folder).or(wanted).or_else(theirs).cloned()
     }

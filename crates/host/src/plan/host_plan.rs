@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use desired::{OsField, Want, Wanted};
+use desired::{DesiredHost, DesiredPath, OsField};
 use serde::Serialize;
 
 use crate::paths::{CURRENT_CONFIG, CURRENT_IMAGE};
@@ -113,10 +113,10 @@ impl fmt::Display for HostPlan {
 }
 
 /// The hard links of a config that exist on the host as it says.
-pub(crate) fn hard_links(config: &Wanted, facts: &Facts) -> BTreeMap<String, String> {
+pub(crate) fn hard_links(config: &DesiredHost, facts: &Facts) -> BTreeMap<String, String> {
     let linked = config.paths.iter().filter(|(path, _)| facts.same_files.contains(path));
-    let target = |(path, want): &(String, Want)| match want {
-        Want::Link { target, hard: true, .. } => Some((path.clone(), target.clone())),
+    let target = |(path, want): &(String, DesiredPath)| match want {
+        DesiredPath::Link { target, hard: true, .. } => Some((path.clone(), target.clone())),
         _ => None,
     };
     linked.filter_map(target).collect()

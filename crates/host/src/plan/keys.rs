@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use desired::{CORE, Content, Want, Wanted};
+use desired::{CORE, Content, DesiredHost, DesiredPath};
 
 use crate::disk::found::{Attributes, Found, PLAIN, PRIVATE};
 use crate::disk::root::{split, temp_name};
@@ -68,7 +68,7 @@ impl Steps<'_> {
     pub(crate) fn keys_count(&mut self) -> bool {
         let facts = self.facts;
         let (Some(core), Some(login)) = (facts.users.users.get(CORE), login(facts)) else { return false };
-        let keys = |w: &Wanted| -> String {
+        let keys = |w: &DesiredHost| -> String {
             let all = w.config.passwd.users.iter().flat_map(|u| &u.ssh_authorized_keys);
             all.map(|k| format!("{k}\n")).collect()
         };
@@ -193,7 +193,11 @@ impl Steps<'_> {
 }
 
 /// The texts of the SSH server's configuration as a change leaves them, without our own additions.
-pub(crate) fn sshd_texts_after(old: &Wanted, new: &Wanted, facts: &Facts) -> BTreeMap<String, String> {
+pub(crate) fn sshd_texts_after(
+    old: &DesiredHost,
+    new: &DesiredHost,
+    facts: &Facts,
+) -> BTreeMap<String, String> {
     let now = &facts.sshd;
     let mut texts = now.clone();
     texts.remove(DROPIN);
@@ -203,22 +207,22 @@ pub(crate) fn sshd_texts_after(old: &Wanted, new: &Wanted, facts: &Facts) -> BTr
     };
     // The same as `Steps::stale` does.
     for (path, want) in &old.paths {
-        if new.at(path).is_some() || stays_when_unlisted(path) || matches!(want, Want::Dir { .. }) {
+        if new.at(path).is_some() || stays_when_unlisted(path) || matches!(want, DesiredPath::Dir { .. }) {
             continue;
         }
         let (original, stamp) = (paths::original(path), paths::no_original(path));
         let (kept, stamped) = (!facts.found(&original).is_absent(), !facts.found(&stamp).is_absent());
-        if *want != Want::Nothing || kept {
+        if *want != DesiredPath::Nothing || kept {
             put(path, now.get(&original).filter(|_| kept && !stamped).cloned());
         }
     }
-    let of_file = |want: &Want| match want {
-        Want::File { content, .. } => Some(String::from_utf8_lossy(content.bytes()).into_owned()),
+    let of_file = |want: &DesiredPath| match want {
+        DesiredPath::File { content, .. } => Some(String::from_utf8_lossy(content.bytes()).into_owned()),
         _ => None,
     };
     for (path, want) in &new.paths {
         let text = match want {
-            Want::Link { target: to, .. } => {
+            DesiredPath::Link { target: to, .. } => {
                 let target = target(path, to);
                 new.at(&target).map_or_else(|| now.get(&target).cloned(), of_file)
             }

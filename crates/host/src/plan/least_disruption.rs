@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use api::v1alpha1::MaxDisruption;
-use desired::{DisruptionPolicy, Want, Wanted};
+use desired::{DesiredHost, DesiredPath, DisruptionPolicy};
 
 use crate::plan::disruption::{Disruption, Rule};
 use crate::plan::effects::table;
@@ -24,7 +24,7 @@ pub struct LeastDisruption {
 
 /// Looks at a change from one config to another.
 #[must_use]
-pub fn least_disruption(old: &Wanted, new: &Wanted, policy: &DisruptionPolicy) -> LeastDisruption {
+pub fn least_disruption(old: &DesiredHost, new: &DesiredHost, policy: &DisruptionPolicy) -> LeastDisruption {
     let preview = preview(old, new, policy);
     let least = match preview.as_ref().map(Disruption::severity) {
         // Only a host can tell whether it would reboot after all.
@@ -38,7 +38,7 @@ pub fn least_disruption(old: &Wanted, new: &Wanted, policy: &DisruptionPolicy) -
     LeastDisruption { least, certificates: preview.is_ok() && of_certificates(old, new) }
 }
 
-/// Whether a row of the table decided, whose cost is another one where a program, a unit or a recorded value is missing.
+/// Whether a row of the table decided: its cost differs on hosts that lack a program, a unit or a recorded value.
 fn depends_on_the_host(disruption: &Disruption) -> bool {
     disruption
         .decided
@@ -46,8 +46,8 @@ fn depends_on_the_host(disruption: &Disruption) -> bool {
         .any(|d| matches!(&d.rule, Rule::Table { row } if !table::is_read_at_each_use(row)))
 }
 
-fn of_certificates(old: &Wanted, new: &Wanted) -> bool {
-    let rest = |wanted: &Wanted| {
+fn of_certificates(old: &DesiredHost, new: &DesiredHost) -> bool {
+    let rest = |wanted: &DesiredHost| {
         let mut config = wanted.config.clone();
         config.storage.files.clear();
         config
@@ -55,7 +55,7 @@ fn of_certificates(old: &Wanted, new: &Wanted) -> bool {
     if old.os != new.os || old.fips != new.fips || rest(old) != rest(new) {
         return false;
     }
-    let by_path = |wanted: &'_ Wanted| -> BTreeMap<String, Want> {
+    let by_path = |wanted: &'_ DesiredHost| -> BTreeMap<String, DesiredPath> {
         wanted.paths.iter().map(|(path, want)| (path.clone(), want.clone())).collect()
     };
     let (before, after) = (by_path(old), by_path(new));
@@ -68,8 +68,8 @@ fn of_certificates(old: &Wanted, new: &Wanted) -> bool {
 }
 
 /// A file with certificates, blank lines and comments, and nothing else.
-fn holds_certificates(want: &Want) -> bool {
-    let Want::File { content, .. } = want else { return false };
+fn holds_certificates(want: &DesiredPath) -> bool {
+    let DesiredPath::File { content, .. } = want else { return false };
     std::str::from_utf8(content.bytes()).is_ok_and(api::pem::is_only_certificates)
 }
 
@@ -81,14 +81,14 @@ mod tests {
 
     const CERTIFICATE: &str = "-----BEGIN%20CERTIFICATE-----%0Aeg==%0A-----END%20CERTIFICATE-----%0A";
 
-    fn wanted(files: &[(&str, &str)], more: &Value) -> Wanted {
+    fn wanted(files: &[(&str, &str)], more: &Value) -> DesiredHost {
         let file = |(path, text): &(&str, &str)| json!({"path": path, "mode": 420, "overwrite": true, "contents": {"source": format!("data:,{text}")}});
         let files: Vec<Value> = files.iter().map(file).collect();
         let mut spec = json!({"config": {"ignition": {"version": "3.4.0"}, "storage": {"files": files}}});
         for (key, value) in more.as_object().unwrap() {
             spec[key] = value.clone();
         }
-        Wanted::parse(&serde_json::from_value(spec).unwrap()).unwrap()
+        DesiredHost::parse(&serde_json::from_value(spec).unwrap()).unwrap()
     }
 
     #[test]

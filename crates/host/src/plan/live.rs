@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use crate::record::LiveRefusal;
     use crate::system::os::Deployment;
-    use desired::OsWanted;
+    use desired::DesiredOs;
 
     fn words(text: &str) -> Vec<String> {
         text.split_whitespace().map(str::to_owned).collect()
@@ -96,7 +96,7 @@ mod tests {
             let change = OsChange {
                 from: deployment(now),
                 to: deployment(to),
-                wanted: OsWanted::default(),
+                wanted: DesiredOs::default(),
                 gone: Vec::new(),
                 extensions_image_before: String::new(),
             };

@@ -29,7 +29,7 @@ pub(crate) mod units;
 use std::fmt;
 
 use api::v1::MachineConfigSpec;
-use desired::{Irreconcilable, OsField, Scope, Wanted, irreconcilable};
+use desired::{DesiredHost, Irreconcilable, OsField, Scope, irreconcilable};
 
 use crate::paths::{OS_FAILURE, TRIAL_FAILURE};
 use crate::plan::cut_off::cut_offs_of;
@@ -37,7 +37,7 @@ use crate::plan::disruption::{Changes, disruption};
 use crate::plan::facts::Facts;
 use crate::plan::live::Live;
 use crate::plan::os::{planned, refused_arguments};
-use crate::plan::os_before::GivenUp;
+use crate::plan::os_before::ImageGivenUp;
 use crate::plan::steps::Steps;
 use crate::record::Names;
 use desired::DisruptionPolicy;
@@ -48,11 +48,11 @@ pub use host_plan::HostPlan;
 #[derive(Clone)]
 pub struct Change {
     names: Names,
-    pub(crate) old: Wanted,
-    pub(crate) new: Wanted,
+    pub(crate) old: DesiredHost,
+    pub(crate) new: DesiredHost,
     /// The new config as it is recorded on the disk.
     spec: MachineConfigSpec,
-    /// What the host has of the operating system matters, whatever the two configs say (see [`Change::from_os`]).
+    /// The host's actual operating system counts, and not what the two configs say about it (see [`Change::from_os`]).
     from_host: bool,
 }
 
@@ -73,8 +73,8 @@ impl Change {
         desired: &MachineConfigSpec,
         names: Names,
     ) -> Result<Self, Vec<Irreconcilable>> {
-        let new = Wanted::parse(desired)?.accepted()?;
-        let old = Wanted::parse(current).map_err(|mut bad| {
+        let new = DesiredHost::parse(desired)?.accepted()?;
+        let old = DesiredHost::parse(current).map_err(|mut bad| {
             for b in &mut bad {
                 b.why = format!("in the current config {}: {}", names.current, b.why);
             }
@@ -89,7 +89,7 @@ impl Change {
     /// # Errors
     /// The parts of it that cannot be parsed.
     pub fn to_itself(config: &MachineConfigSpec, names: Names) -> Result<Self, Vec<Irreconcilable>> {
-        Self::to_parsed(Wanted::parse(config)?, config, names)
+        Self::to_parsed(DesiredHost::parse(config)?, config, names)
     }
 
     /// As [`Change::to_itself`], with the config parsed already.
@@ -97,7 +97,7 @@ impl Change {
     /// # Errors
     /// The parts of it that cannot be applied.
     pub fn to_parsed(
-        wanted: Wanted,
+        wanted: DesiredHost,
         config: &MachineConfigSpec,
         names: Names,
     ) -> Result<Self, Vec<Irreconcilable>> {
@@ -107,7 +107,7 @@ impl Change {
 
     /// Sets the state of the host's operating system, if it is not what the current config says.
     #[must_use]
-    pub fn from_os(mut self, found: desired::OsWanted) -> Self {
+    pub fn from_os(mut self, found: desired::DesiredOs) -> Self {
         self.old.os = found;
         // An empty kernel type means the default one, as in a config.
         if self.old.os.kernel_type.is_empty() {
@@ -128,19 +128,19 @@ impl Change {
 
     /// The new config.
     #[must_use]
-    pub fn new_config(&self) -> &Wanted {
+    pub fn new_config(&self) -> &DesiredHost {
         &self.new
     }
 
     /// The new config by value, for its [`crate::Baseline`] after it was applied.
     #[must_use]
-    pub fn into_new_config(self) -> Wanted {
+    pub fn into_new_config(self) -> DesiredHost {
         self.new
     }
 
-    /// The config that the host is in. `Wanted::was_applied` says how entries that would be refused today are handled.
+    /// The config that the host is in. `DesiredHost::was_applied` says how entries that would be refused today are handled.
     #[must_use]
-    pub fn old(&self) -> &Wanted {
+    pub fn old(&self) -> &DesiredHost {
         &self.old
     }
 
@@ -202,8 +202,8 @@ impl Change {
                 scope: Scope::Config,
             });
         }
-        match GivenUp::of(old, new, facts) {
-            GivenUp::Refused(why) => bad.push(why),
+        match ImageGivenUp::of(old, new, facts) {
+            ImageGivenUp::Refused(why) => bad.push(why),
             given_up => notes.extend(given_up.note()),
         }
         if !facts.os_refused.contains_key(&OsField::KernelArguments) {
@@ -259,7 +259,7 @@ impl Change {
             steps.warnings.push(why.clone());
         }
         steps.warnings.extend(facts.os_not_back.clone());
-        steps.all(names, spec, &disruption, &live);
+        steps.add_all(names, spec, &disruption, &live);
         let plan = steps.plan(names.clone(), disruption)?;
         let not_live = match live {
             Live::Refused(why) => Some(why),

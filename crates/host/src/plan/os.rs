@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use desired::mask::argument;
-use desired::{Irreconcilable, OsField, OsWanted, Scope, Wanted, arguments};
+use desired::{DesiredHost, DesiredOs, Irreconcilable, OsField, Scope, arguments};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::facts::Facts;
-use crate::plan::os_before::GivenUp;
+use crate::plan::os_before::ImageGivenUp;
 use crate::system::os::reference::same_image;
 use crate::system::os::rpm_ostree::packages::is_within;
 use crate::system::os::{Deployment, OsStatus, masked, without};
@@ -30,7 +30,7 @@ pub struct OsChange {
     /// What it should boot into.
     pub to: Deployment,
     /// What the config asks for. The booted state is compared with it.
-    pub wanted: OsWanted,
+    pub wanted: DesiredOs,
     /// Kernel arguments of the old config that must be gone.
     pub gone: Vec<String>,
     /// The extensions image of the old config: an undo may have to install packages again.
@@ -41,7 +41,7 @@ pub struct OsChange {
 /// The form for people: what differs, without secrets.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Shown<'c> {
+pub(crate) struct ShownChange<'c> {
     image: Option<(&'c str, &'c str)>,
     #[serde(serialize_with = "masked_list")]
     removed_arguments: Vec<String>,
@@ -63,8 +63,8 @@ impl OsChange {
     /// new config names none. `None`: nothing has to change.
     #[must_use]
     pub fn between(
-        old: &OsWanted,
-        new: &OsWanted,
+        old: &DesiredOs,
+        new: &DesiredOs,
         now: &Deployment,
         own: Option<&[String]>,
         before: Option<&str>,
@@ -103,7 +103,7 @@ impl OsChange {
     ///
     /// # Errors
     /// What differs, for people.
-    pub fn came_up(&self, status: &OsStatus) -> Result<(), String> {
+    pub fn check_boot(&self, status: &OsStatus) -> Result<(), String> {
         let booted = &status.booted;
         let Self { from, to, wanted, gone, .. } = self;
         if !same_image(&to.image, &booted.image) {
@@ -133,9 +133,9 @@ impl OsChange {
         }
     }
 
-    pub(crate) fn shown(&self) -> Shown<'_> {
+    pub(crate) fn shown(&self) -> ShownChange<'_> {
         let Self { from, to, .. } = self;
-        Shown {
+        ShownChange {
             image: (from.image != to.image).then_some((from.image.as_str(), to.image.as_str())),
             removed_arguments: without(&from.kernel_arguments, &to.kernel_arguments),
             added_arguments: without(&to.kernel_arguments, &from.kernel_arguments),
@@ -158,19 +158,19 @@ impl OsChange {
 }
 
 /// The change of the operating system between two configs on a host with these facts. `None`: there is none.
-pub(crate) fn planned(old: &Wanted, new: &Wanted, facts: &Facts) -> Option<OsChange> {
+pub(crate) fn planned(old: &DesiredHost, new: &DesiredHost, facts: &Facts) -> Option<OsChange> {
     let status = facts.os.as_ref()?;
     let (now, refused) = (status.next(), &facts.os_refused);
-    let before = match GivenUp::of(old, new, facts) {
-        GivenUp::Back(image) => Some(image),
+    let before = match ImageGivenUp::of(old, new, facts) {
+        ImageGivenUp::Back(image) => Some(image),
         _ => None,
     };
-    let (old, new) = (served(&old.os, refused, now), served(&new.os, refused, now));
+    let (old, new) = (supported(&old.os, refused, now), supported(&new.os, refused, now));
     OsChange::between(&old, &new, now, facts.argument_rules.own.as_deref(), before.as_deref())
 }
 
 /// The new kernel arguments that would not reach the kernel as they are written.
-pub(crate) fn refused_arguments(old: &OsWanted, new: &OsWanted, facts: &Facts) -> Vec<Irreconcilable> {
+pub(crate) fn refused_arguments(old: &DesiredOs, new: &DesiredOs, facts: &Facts) -> Vec<Irreconcilable> {
     let (rules, host) =
         (&facts.argument_rules, if facts.os_name.is_empty() { "this host" } else { &facts.os_name });
     let mut bad = Vec::new();
@@ -209,10 +209,14 @@ pub(crate) fn refused_arguments(old: &OsWanted, new: &OsWanted, facts: &Facts) -
 /// What a config wants, without the parts that the host's back end cannot change. A plan that would change one of these
 /// is refused. If the old and the new config agree in one, such as an image that a host without images was never in, the
 /// host keeps what it has.
-pub(crate) fn served(wanted: &OsWanted, refused: &BTreeMap<OsField, String>, now: &Deployment) -> OsWanted {
-    let OsWanted { image, kernel_arguments, kernel_type, extensions, extensions_image } = wanted.clone();
+pub(crate) fn supported(
+    wanted: &DesiredOs,
+    refused: &BTreeMap<OsField, String>,
+    now: &Deployment,
+) -> DesiredOs {
+    let DesiredOs { image, kernel_arguments, kernel_type, extensions, extensions_image } = wanted.clone();
     let can = |field| !refused.contains_key(&field);
-    OsWanted {
+    DesiredOs {
         image: if can(OsField::Image) { image } else { String::new() },
         kernel_arguments: if can(OsField::KernelArguments) { kernel_arguments } else { Vec::new() },
         kernel_type: if can(OsField::KernelType) { kernel_type } else { now.kernel_type.clone() },

@@ -11,33 +11,33 @@
 //! Not here: what else changes in the operating system (see `plan::os`), nor the image that a Node names besides its config
 //! (see `desired::no_way_back`).
 
-use desired::{Irreconcilable, OsField, Scope, Wanted};
+use desired::{DesiredHost, Irreconcilable, OsField, Scope};
 
 use crate::paths::OS_BEFORE;
 use crate::plan::facts::Facts;
 use crate::system::os::origin::{OsOrigin, RecordedOs};
 use crate::system::os::reference::same_image;
 
-/// What becomes of the image of a host whose new config names none.
+/// What happens to the image of a host whose new config names no image.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum GivenUp {
+pub(crate) enum ImageGivenUp {
     /// The old config named none either, or the new one names one.
     No,
     /// The host keeps the image that it runs.
     Keeps,
-    /// The host runs the image of before already.
+    /// The host already runs the image that it would go back to.
     Runs,
     /// It goes back to this image.
     Back(String),
-    /// No host was looked at: each one goes back to its own, or keeps what it runs if it has no record.
+    /// No host was inspected: each host goes back to its own image, or keeps the present one if it has no record.
     Unknown,
     /// It cannot go back.
     Refused(Irreconcilable),
 }
 
-impl GivenUp {
+impl ImageGivenUp {
     /// What the change between these configs means for a host with these facts.
-    pub(crate) fn of(old: &Wanted, new: &Wanted, facts: &Facts) -> Self {
+    pub(crate) fn of(old: &DesiredHost, new: &DesiredHost, facts: &Facts) -> Self {
         if old.os.image.is_empty() || !new.os.image.is_empty() {
             return Self::No;
         }
@@ -90,18 +90,20 @@ impl GivenUp {
                     .to_owned()
             }
             Self::Runs => {
-                "the host runs what it ran before MachineConfigs named an image, and stays there".to_owned()
+                "the host runs the image that it ran before MachineConfigs named one, and keeps it".to_owned()
             }
             Self::Back(image) => {
-                format!("the host goes back to what it ran before MachineConfigs named an image: {image}")
+                format!(
+                    "the host goes back to the image that it ran before MachineConfigs named one: {image}"
+                )
             }
         };
         Some(format!("{field} is not set any more: {told}"))
     }
 }
 
-fn refused(why: String, remedy: String) -> GivenUp {
-    GivenUp::Refused(Irreconcilable {
+fn refused(why: String, remedy: String) -> ImageGivenUp {
+    ImageGivenUp::Refused(Irreconcilable {
         path: OsField::Image.path().to_owned(),
         why,
         remedy,
@@ -111,7 +113,12 @@ fn refused(why: String, remedy: String) -> GivenUp {
 
 /// Whether a change needs to know what the running deployment was made from: a config names the first image, or none does any
 /// more. `unknown`: what the host had is not known from configs, because another program set it up.
-pub(crate) fn asks_for_origin(old: &Wanted, new: &Wanted, recorded: &RecordedOs, unknown: bool) -> bool {
+pub(crate) fn asks_for_origin(
+    old: &DesiredHost,
+    new: &DesiredHost,
+    recorded: &RecordedOs,
+    unknown: bool,
+) -> bool {
     let (had, has) = (!old.os.image.is_empty(), !new.os.image.is_empty());
     match recorded {
         RecordedOs::Nothing => has && (!had || unknown),
@@ -120,11 +127,11 @@ pub(crate) fn asks_for_origin(old: &Wanted, new: &Wanted, recorded: &RecordedOs,
     }
 }
 
-/// What is to be recorded: a config names the first image, and there is no record. A host that was set up by another program
-/// (`unknown`) and runs that image already has none of before it.
+/// The image to record as the one to go back to: a config names an image for the first time, and there is no record yet. A
+/// host that another program has set up (`unknown`) and that already runs the config's image has no earlier image.
 pub(crate) fn to_record<'f>(
-    old: &Wanted,
-    new: &Wanted,
+    old: &DesiredHost,
+    new: &DesiredHost,
     facts: &'f Facts,
     unknown: bool,
 ) -> Option<&'f OsOrigin> {
@@ -144,9 +151,9 @@ mod tests {
     use crate::plan::facts::EffectFacts;
     use crate::system::os::{Deployment, OsStatus};
 
-    fn config(image: &str) -> Wanted {
+    fn config(image: &str) -> DesiredHost {
         let spec = serde_json::json!({"osImageURL": image, "config": {"ignition": {"version": "3.4.0"}}});
-        Wanted::parse(&serde_json::from_value(spec).unwrap()).unwrap()
+        DesiredHost::parse(&serde_json::from_value(spec).unwrap()).unwrap()
     }
 
     fn image(reference: &str) -> OsOrigin {
@@ -174,22 +181,22 @@ mod tests {
         let stock = "ostree-unverified-registry:q.io/stock@sha256:1";
         let ran = |origin: OsOrigin| RecordedOs::Ran(origin);
         for (about, old, new, facts, want) in [
-            ("none is given up", "", "", facts("q.io/stock:1", RecordedOs::Nothing, None), GivenUp::No),
-            ("another one", "a", "b", facts("a", ran(image(stock)), None), GivenUp::No),
-            ("no record", "a", "", facts("a", RecordedOs::Nothing, None), GivenUp::Keeps),
+            ("none is given up", "", "", facts("q.io/stock:1", RecordedOs::Nothing, None), ImageGivenUp::No),
+            ("another one", "a", "b", facts("a", ran(image(stock)), None), ImageGivenUp::No),
+            ("no record", "a", "", facts("a", RecordedOs::Nothing, None), ImageGivenUp::Keeps),
             (
                 "back",
                 "a",
                 "",
                 facts("a", ran(image(stock)), Some(image("a"))),
-                GivenUp::Back(stock.to_owned()),
+                ImageGivenUp::Back(stock.to_owned()),
             ),
             (
                 "the same by name",
                 "a",
                 "",
                 facts("q.io/stock@sha256:1", ran(image(stock)), None),
-                GivenUp::Runs,
+                ImageGivenUp::Runs,
             ),
             // The config named by its tag what the host ran already.
             (
@@ -197,22 +204,22 @@ mod tests {
                 "q.io/stock:1",
                 "",
                 facts("q.io/stock:1", ran(image(stock)), Some(image(stock))),
-                GivenUp::Runs,
+                ImageGivenUp::Runs,
             ),
-            ("by hand", "a", "", facts("", ran(branch()), None), GivenUp::Runs),
-            ("no host was looked at", "a", "", Facts::default(), GivenUp::Unknown),
+            ("by hand", "a", "", facts("", ran(branch()), None), ImageGivenUp::Runs),
+            ("no host was looked at", "a", "", Facts::default(), ImageGivenUp::Unknown),
             (
                 "an ordinary host",
                 "a",
                 "",
                 Facts { os: None, ..facts("", RecordedOs::Nothing, None) },
-                GivenUp::Keeps,
+                ImageGivenUp::Keeps,
             ),
         ] {
-            let got = GivenUp::of(&config(old), &config(new), &facts);
+            let got = ImageGivenUp::of(&config(old), &config(new), &facts);
             assert_eq!(got, want, "{about}");
             let told = got.note().unwrap_or_default();
-            assert_eq!(told.contains(stock), matches!(got, GivenUp::Back(_)), "{about}: {told}");
+            assert_eq!(told.contains(stock), matches!(got, ImageGivenUp::Back(_)), "{about}: {told}");
         }
     }
 
@@ -222,8 +229,8 @@ mod tests {
             (RecordedOs::Ran(branch()), "fedora:fedora/x86_64/stable"),
             (RecordedOs::read(Some("{")), "cannot be read"),
         ] {
-            let got = GivenUp::of(&config("a"), &config(""), &facts("a", recorded, Some(image("a"))));
-            let GivenUp::Refused(why) = got else { panic!("{got:?}") };
+            let got = ImageGivenUp::of(&config("a"), &config(""), &facts("a", recorded, Some(image("a"))));
+            let ImageGivenUp::Refused(why) = got else { panic!("{got:?}") };
             let text = why.to_string();
             assert!(text.contains(said) && text.contains(OS_BEFORE), "{text}");
             assert!(text.contains("spec.osImageURL"), "{text}");

@@ -4,7 +4,7 @@
 //! [`crate::plan`] knows the machine; this does not. What only a machine can show (a link in the way, a unit that is
 //! not installed, an owner that does not exist) is not seen here.
 
-use desired::{DEFAULT_KERNEL, Irreconcilable, OsField, Scope, Wanted, irreconcilable};
+use desired::{DEFAULT_KERNEL, DesiredHost, Irreconcilable, OsField, Scope, irreconcilable};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::disruption::{Changes, Disruption, disruption};
@@ -53,7 +53,7 @@ impl Disruption {
 
 /// What people should know before one config replaces another, on any host.
 #[must_use]
-pub fn warnings(old: &Wanted, new: &Wanted, policy: &DisruptionPolicy) -> Vec<String> {
+pub fn warnings(old: &DesiredHost, new: &DesiredHost, policy: &DisruptionPolicy) -> Vec<String> {
     let mut out = Vec::new();
     if desired::removes_last_login(&old.config, &new.config) {
         out.push(
@@ -97,8 +97,8 @@ pub fn warnings(old: &Wanted, new: &Wanted, policy: &DisruptionPolicy) -> Vec<St
 /// # Errors
 /// Every difference that no running host can apply, each with its remedy.
 pub fn preview(
-    old: &Wanted,
-    new: &Wanted,
+    old: &DesiredHost,
+    new: &DesiredHost,
     policy: &DisruptionPolicy,
 ) -> Result<Disruption, Vec<Irreconcilable>> {
     if !new.refused.is_empty() {
@@ -129,13 +129,13 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn wanted(config: Value, more: Value) -> Wanted {
+    fn wanted(config: Value, more: Value) -> DesiredHost {
         let mut spec = json!({"config": config});
         spec["config"]["ignition"] = json!({"version": "3.4.0"});
         for (key, value) in more.as_object().unwrap() {
             spec[key] = value.clone();
         }
-        Wanted::parse(&serde_json::from_value(spec).unwrap()).unwrap()
+        DesiredHost::parse(&serde_json::from_value(spec).unwrap()).unwrap()
     }
 
     fn file(path: &str, text: &str) -> Value {

@@ -2,7 +2,7 @@
 //!
 //! Not here: how the host's own is saved (see `steps`), nor folders (see `folders`).
 
-use desired::Want;
+use desired::DesiredPath;
 
 use crate::disk::found::Found;
 use crate::disk::root::split;
@@ -18,13 +18,13 @@ impl Steps<'_> {
             if self.new.at(path).is_some() || stays_when_unlisted(path) {
                 continue;
             }
-            if matches!(want, Want::Dir { .. }) {
+            if matches!(want, DesiredPath::Dir { .. }) {
                 folders.push(path.clone());
                 continue;
             }
             let (original, stamp) = (paths::original(path), paths::no_original(path));
             let (kept, stamped) = (!self.found(&original).is_absent(), !self.found(&stamp).is_absent());
-            if *want == Want::Nothing && !kept {
+            if *want == DesiredPath::Nothing && !kept {
                 continue;
             }
             if !matches!(self.found(path), Found::Absent | Found::NoParentFolder { .. })

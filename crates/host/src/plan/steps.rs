@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use api::v1::MachineConfigSpec;
 use desired::mask::may_show;
-use desired::{Content, DEV_NULL, Irreconcilable, Scope, Want, Wanted};
+use desired::{Content, DEV_NULL, DesiredHost, DesiredPath, Irreconcilable, Scope};
 use ignition::Owner;
 
 use crate::disk::found::{Attributes, Found, PLAIN, PRIVATE, PRIVATE_DIR};
@@ -20,7 +20,7 @@ use crate::plan::facts::Facts;
 use crate::plan::host_plan::{HostPlan, hard_links};
 use crate::plan::live::Live;
 use crate::plan::os::planned;
-use crate::plan::os_before::{GivenUp, to_record};
+use crate::plan::os_before::{ImageGivenUp, to_record};
 use crate::plan::sshd::DROPIN;
 use crate::plan::step::{Replaces, Step};
 use crate::record::Names;
@@ -32,10 +32,10 @@ pub(crate) const STALE: &str = "no longer in the config";
 
 /// Collects the steps of a plan.
 pub(crate) struct Steps<'a> {
-    pub(crate) old: &'a Wanted,
-    pub(crate) new: &'a Wanted,
+    pub(crate) old: &'a DesiredHost,
+    pub(crate) new: &'a DesiredHost,
     pub(crate) facts: &'a Facts,
-    /// Another program set up the host, so that the old config does not tell what it had.
+    /// Another program set up the host, so the old config does not describe its state.
     pub(crate) of_host: bool,
     pub(crate) changes: &'a Changes,
     pub(crate) steps: Vec<Step>,
@@ -68,7 +68,7 @@ impl Steps<'_> {
     }
 
     /// Adds all steps of the plan.
-    pub(crate) fn all(
+    pub(crate) fn add_all(
         &mut self,
         names: &Names,
         desired: &MachineConfigSpec,
@@ -78,13 +78,13 @@ impl Steps<'_> {
         let (first, last): (Vec<&Planned>, _) = disruption.effects.iter().partition(|p| p.is_first());
         self.steps.extend(first.into_iter().cloned().map(Step::Effect));
         let disabled = self.disable_rewritten();
-        let hard = |want: &Want| matches!(want, Want::Link { hard: true, .. });
+        let hard = |want: &DesiredPath| matches!(want, DesiredPath::Link { hard: true, .. });
         for (path, want) in self.new.paths.iter().filter(|(_, w)| !hard(w)) {
-            self.reach(path, want);
+            self.add_path(path, want);
         }
         // Hard links are made after the files that they refer to: a file that is rewritten is a new inode.
         for (path, want) in self.new.paths.iter().filter(|(_, w)| hard(w)) {
-            self.reach(path, want);
+            self.add_path(path, want);
         }
         self.stale();
         self.trust();
@@ -141,9 +141,9 @@ impl Steps<'_> {
             }
         }
         if !self.found(path).is_absent() {
-            let why = match GivenUp::of(self.old, self.new, self.facts) {
-                GivenUp::Back(_) | GivenUp::Runs => {
-                    "the machine is back in what it ran before MachineConfigs named an image"
+            let why = match ImageGivenUp::of(self.old, self.new, self.facts) {
+                ImageGivenUp::Back(_) | ImageGivenUp::Runs => {
+                    "the machine is back in the image that it ran before MachineConfigs named one"
                 }
                 _ => return,
             };
@@ -221,7 +221,7 @@ impl Steps<'_> {
     }
 
     /// Whether a path has exactly the wanted contents, mode and owner.
-    pub(crate) fn holds(&self, path: &str, content: &Content, a: Attributes) -> bool {
+    pub(crate) fn is_as_wanted(&self, path: &str, content: &Content, a: Attributes) -> bool {
         match self.found(path) {
             Found::File { mode, uid, gid, len, sha256, .. } => {
                 *mode == a.mode
@@ -234,7 +234,7 @@ impl Steps<'_> {
     }
 
     pub(crate) fn write(&mut self, path: &str, content: Content, attributes: Attributes) {
-        if self.holds(path, &content, attributes) {
+        if self.is_as_wanted(path, &content, attributes) {
             return;
         }
         let replaces = self.replaces(path);
@@ -270,9 +270,9 @@ impl Steps<'_> {
     }
 
     /// Whether the content that the new config wants at a path still has to be written.
-    pub(crate) fn needs_write(&mut self, path: &str, want: &Want) -> bool {
+    pub(crate) fn needs_write(&mut self, path: &str, want: &DesiredPath) -> bool {
         match want {
-            Want::File { content, mode, user, group, .. } => {
+            DesiredPath::File { content, mode, user, group, .. } => {
                 let bad = self.bad.len();
                 let a = Attributes {
                     mode: *mode,
@@ -280,33 +280,33 @@ impl Steps<'_> {
                     gid: self.id(path, group, "group"),
                 };
                 self.bad.truncate(bad);
-                !self.holds(path, content, a)
+                !self.is_as_wanted(path, content, a)
             }
             _ => false,
         }
     }
 
     /// Adds the steps that bring one path to what the new config wants.
-    pub(crate) fn reach(&mut self, path: &str, want: &Want) {
+    pub(crate) fn add_path(&mut self, path: &str, want: &DesiredPath) {
         if path == paths::KUBELET_CA {
             return;
         }
-        if let Want::Dir { mode, user, group, overwrite } = want {
+        if let DesiredPath::Dir { mode, user, group, overwrite } = want {
             return self.reach_dir(path, *mode, (user, group), *overwrite);
         }
         if !self.reachable(path) {
             return;
         }
         match want {
-            Want::File { content, mode, user, group, .. } => {
+            DesiredPath::File { content, mode, user, group, .. } => {
                 let uid = self.id(path, user, "user");
                 let gid = self.id(path, group, "group");
                 self.keep_original(path);
                 self.write(path, content.clone(), Attributes { mode: *mode, uid, gid });
             }
-            Want::Dir { .. } => {}
-            Want::Link { overwrite, .. } if !self.may_replace(path, *overwrite) => {}
-            Want::Link { target, hard: true, .. } => {
+            DesiredPath::Dir { .. } => {}
+            DesiredPath::Link { overwrite, .. } if !self.may_replace(path, *overwrite) => {}
+            DesiredPath::Link { target, hard: true, .. } => {
                 let written = self.steps.iter().any(|s| s.paths().contains(&target.as_str()));
                 if !written && !matches!(self.found(target), Found::File { .. }) {
                     let why = format!("a hard link needs a file, but {target} is not one");
@@ -318,7 +318,7 @@ impl Steps<'_> {
                     self.steps.push(Step::HardLink { path, target });
                 }
             }
-            Want::Link { target, user, group, .. } => {
+            DesiredPath::Link { target, user, group, .. } => {
                 let owner = (self.id(path, user, "user"), self.id(path, group, "group"));
                 self.keep_original(path);
                 let holds = match self.found(path) {
@@ -333,7 +333,7 @@ impl Steps<'_> {
                     self.steps.push(Step::Link { path, target, owner, replaces });
                 }
             }
-            Want::Mask => {
+            DesiredPath::Mask => {
                 self.keep_original(path);
                 if !matches!(self.found(path), Found::Link { target, .. } if target == DEV_NULL) {
                     let replaces = self.replaces(path);
@@ -341,8 +341,8 @@ impl Steps<'_> {
                     self.steps.push(Step::Link { path, target, owner: (0, 0), replaces });
                 }
             }
-            Want::Nothing if self.found(path).is_absent() => {}
-            Want::Nothing => {
+            DesiredPath::Nothing if self.found(path).is_absent() => {}
+            DesiredPath::Nothing => {
                 self.keep_original(path);
                 self.steps.push(Step::Remove { path: path.to_owned(), why: "empty in the config" });
             }
@@ -362,14 +362,15 @@ impl Steps<'_> {
 
     /// Saves the host's own file at a path, or records that there was none. Our own files need neither.
     pub(crate) fn keep_original(&mut self, path: &str) {
-        if matches!(self.new.at(path), Some(Want::File { at, .. }) if at == paths::SSHD_DROPIN_RECORD) {
+        if matches!(self.new.at(path), Some(DesiredPath::File { at, .. }) if at == paths::SSHD_DROPIN_RECORD)
+        {
             return;
         }
         let (original, stamp) = (paths::original(path), paths::no_original(path));
         if !self.found(&original).is_absent() || !self.found(&stamp).is_absent() {
             return;
         }
-        let ours = self.old.at(path).is_some_and(|w| *w != Want::Nothing);
+        let ours = self.old.at(path).is_some_and(|w| *w != DesiredPath::Nothing);
         if ours || self.found(path).is_absent() {
             self.write(&stamp, Content::new(Vec::new()), PLAIN);
         } else {

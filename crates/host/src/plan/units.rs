@@ -2,7 +2,7 @@
 //!
 //! Not here: what a unit's `[Install]` section asks for (see `unit_file`). systemd itself makes the links.
 
-use desired::{DEV_NULL, Want, Wanted, has_contents};
+use desired::{DEV_NULL, DesiredHost, DesiredPath, has_contents};
 use ignition::Unit;
 
 use crate::disk::root::split;
@@ -41,11 +41,11 @@ impl Steps<'_> {
         // that will be masked this must happen now, because systemd does not touch the links of masked units.
         for u in &self.new.config.systemd.units {
             let path = paths::unit(&u.name);
-            let ours = matches!(self.old.at(&path), Some(Want::File { .. }));
+            let ours = matches!(self.old.at(&path), Some(DesiredPath::File { .. }));
             let loses = match self.new.at(&path) {
-                Some(Want::Mask) | None => ours && !self.has_host_unit(u),
-                Some(Want::Nothing) => !self.found(&path).is_absent(),
-                Some(Want::File { .. } | Want::Dir { .. } | Want::Link { .. }) => false,
+                Some(DesiredPath::Mask) | None => ours && !self.has_host_unit(u),
+                Some(DesiredPath::Nothing) => !self.found(&path).is_absent(),
+                Some(DesiredPath::File { .. } | DesiredPath::Dir { .. } | DesiredPath::Link { .. }) => false,
             };
             if loses && self.state(&u.name).is_some_and(UnitFileState::is_enabled) {
                 disable.push(u.name.clone());
@@ -77,10 +77,10 @@ impl Steps<'_> {
     pub(crate) fn exists(&self, u: &Unit) -> bool {
         let path = paths::unit(&u.name);
         let shows = match (self.new.at(&path), self.old.at(&path)) {
-            (Some(Want::Nothing), _) => self.facts.vendor_units.contains(&u.name),
-            (None, Some(Want::File { .. } | Want::Mask)) => self.has_host_unit(u),
+            (Some(DesiredPath::Nothing), _) => self.facts.vendor_units.contains(&u.name),
+            (None, Some(DesiredPath::File { .. } | DesiredPath::Mask)) => self.has_host_unit(u),
             // The old config removed the host's own file: it is restored.
-            (None, Some(Want::Nothing)) if self.has_host_unit(u) => return true,
+            (None, Some(DesiredPath::Nothing)) if self.has_host_unit(u) => return true,
             _ => true,
         };
         has_contents(u) || shows && self.facts.unit_files.contains(&u.name)
@@ -123,7 +123,7 @@ impl Steps<'_> {
 
     /// Whether this change unmasks a unit or its template: links that it had before take effect again.
     pub(crate) fn is_unmasked(&self, name: &str) -> bool {
-        let masked = |w: &Wanted, name: &str| w.at(&paths::unit(name)) == Some(&Want::Mask);
+        let masked = |w: &DesiredHost, name: &str| w.at(&paths::unit(name)) == Some(&DesiredPath::Mask);
         [Some(name.to_owned()), template_of(name)]
             .iter()
             .flatten()
@@ -146,7 +146,7 @@ impl Steps<'_> {
 
     /// The unit of the config that keeps another one from being enabled: the default instance of a template, or the
     /// template of an instance, if that one should be disabled or masked. systemd enables and disables both together.
-    pub(crate) fn against(&self, u: &Unit) -> Option<String> {
+    pub(crate) fn conflicting_unit(&self, u: &Unit) -> Option<String> {
         let other = if is_template(&u.name) {
             let default = match u.contents.as_deref().filter(|c| !c.is_empty()) {
                 Some(text) => Install::parse(text).default_instance,
@@ -177,7 +177,7 @@ impl Steps<'_> {
                         let path = format!("spec.config.systemd.units[{i}]");
                         let why = format!("template {name} cannot be enabled without an instance");
                         self.refuse(&path, why, "set DefaultInstance= in [Install], or enable an instance");
-                    } else if let Some(instance) = self.against(u) {
+                    } else if let Some(instance) = self.conflicting_unit(u) {
                         let path = format!("spec.config.systemd.units[{i}]");
                         let why = format!(
                             "{name} is to be enabled, but {instance}, which systemd enables together \

@@ -72,7 +72,7 @@ impl DbusSystemd {
 
     /// What systemd knows of units.
     fn listed(&mut self, units: &[&str]) -> Result<Vec<ListedUnit>> {
-        self.run("tell the state of", &units.join(" "), CALL, |c| async move {
+        self.run("read the state of", &units.join(" "), CALL, |c| async move {
             proxy(&c, SYSTEMD).await?.call::<_, _, Vec<ListedUnit>>("ListUnitsByNames", &(units,)).await
         })
     }
@@ -230,7 +230,7 @@ impl Systemd for DbusSystemd {
     }
 
     fn is_stopping(&mut self) -> Result<bool> {
-        let state = self.run("tell the state of", "the system", CALL, |c| async move {
+        let state = self.run("read the state of", "the system", CALL, |c| async move {
             proxy(&c, SYSTEMD).await?.get_property::<String>("SystemState").await
         })?;
         if state != "stopping" {
@@ -242,7 +242,7 @@ impl Systemd for DbusSystemd {
     }
 
     fn unit_state(&mut self, unit: &str) -> Result<UnitState> {
-        self.run("tell the state of", unit, CALL, |c| async move {
+        self.run("read the state of", unit, CALL, |c| async move {
             let manager = proxy(&c, SYSTEMD).await?;
             let path: OwnedObjectPath = manager.call("LoadUnit", &(unit,)).await?;
             let properties = Proxy::new(
@@ -279,7 +279,7 @@ impl Systemd for DbusSystemd {
             let body = (unit, "fail", properties, others);
             match manager.call::<_, _, OwnedObjectPath>("StartTransientUnit", &body).await {
                 Ok(_) => Ok(()),
-                // One that watched an earlier change may be about to end.
+                // The watch of an earlier change may be about to end.
                 Err(e) if is_there(&e) => {
                     let again = (unit, "replace");
                     manager.call::<_, _, OwnedObjectPath>("RestartUnit", &again).await.map(drop)
@@ -308,7 +308,7 @@ impl Systemd for DbusSystemd {
     }
 
     fn state(&mut self, unit: &str) -> Result<Option<UnitFileState>> {
-        self.run("tell the state of", unit, CALL, |c| async move {
+        self.run("read the state of", unit, CALL, |c| async move {
             match proxy(&c, SYSTEMD).await?.call::<_, _, String>("GetUnitFileState", &(unit,)).await {
                 // systemd answers with an empty text for a unit without a file.
                 Ok(state) if state.is_empty() => Ok(None),
@@ -340,6 +340,6 @@ impl Systemd for DbusSystemd {
     fn boot_id(&mut self) -> Result<String> {
         std::fs::read_to_string(self.root.join(BOOT_ID.trim_start_matches('/')))
             .map(|id| id.trim().to_owned())
-            .map_err(|e| SystemdError::new("tell the boot id from", BOOT_ID, e))
+            .map_err(|e| SystemdError::new("read the boot ID from", BOOT_ID, e))
     }
 }

@@ -213,7 +213,7 @@ impl OsBackend for FakeOs {
 
     fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {
         if self.state().hangs {
-            pull.hear(b"layers needed: 1 (5.0 MB)\n");
+            pull.take_output(b"layers needed: 1 (5.0 MB)\n");
             while !pull.is_cancelled() {
                 std::thread::sleep(LISTEN);
             }

@@ -22,8 +22,8 @@ fn written(io: &str) -> Option<u64> {
     io.lines().find_map(|line| line.strip_prefix("wchar:"))?.trim().parse().ok()
 }
 
-/// The bytes that the fetchers of this process group have passed on. `None`: there is none, or the kernel does not tell. Reads
-/// `/proc` of this process, which is the host's wherever an agent can start the host's programs.
+/// The bytes that the fetchers of this process group have passed on. `None`: there is no such process, or the kernel does
+/// not report it. Reads `/proc` of this process, which is the host's wherever an agent can start the host's programs.
 pub(crate) fn passed_on(group: u32) -> Option<u64> {
     let mut all = None;
     for entry in fs::read_dir("/proc").ok()?.flatten() {

@@ -7,12 +7,12 @@
 //!                                                                    └───── undo ◄┘
 //! ```
 //!
-//! Not here: what a config wants (see `desired::OsWanted`), what should be done about it (see `plan::os`), nor which back
+//! Not here: what a config wants (see `desired::DesiredOs`), what should be done about it (see `plan::os`), nor which back
 //! end a host gets (see `os_choice`).
 
 pub(crate) mod argument_rules;
 mod arguments;
-mod boot_room;
+mod boot_space;
 mod credentials;
 #[cfg(test)]
 pub(crate) mod fake_programs;
@@ -26,9 +26,9 @@ mod proxy;
 mod pull_trouble;
 pub(crate) mod reference;
 mod registry_look;
+mod repository_space;
 pub(crate) mod rpm_ostree;
 mod staged;
-mod store_room;
 mod stored_image;
 mod undo_token;
 
@@ -40,7 +40,7 @@ const DEPLOYMENTS: [&str; 2] = ["/ostree/deploy", "/run/ostree/staged-deployment
 
 pub(crate) use argument_rules::{ArgumentRules, ArgumentSyntax};
 use desired::mask::argument;
-use desired::{OsField, OsWanted};
+use desired::{DesiredOs, OsField};
 use origin::OsOrigin;
 use reference::same_image;
 use rpm_ostree::packages::is_within;
@@ -110,7 +110,7 @@ pub(crate) fn masked<S: Serializer>(arguments: &[String], s: S) -> Result<S::Ok,
     s.collect_seq(arguments.iter().map(|a| argument(a)))
 }
 
-/// How a deployment differs from what was asked for. More kernel arguments and extensions than that are fine.
+/// How a deployment differs from the requested one. Additional kernel arguments and extensions are fine.
 fn differs(got: &Deployment, asked: &Deployment) -> Option<String> {
     if !asked.image.is_empty() && !same_image(&got.image, &asked.image) {
         return Some(format!("its image is {:?} and not {:?}", got.image, asked.image));
@@ -167,7 +167,7 @@ pub trait OsBackend: Send + fmt::Debug {
     ///
     /// # Errors
     /// The host cannot report it.
-    fn managed(&self, wanted: &OsWanted) -> Result<OsWanted, OsError> {
+    fn managed(&self, wanted: &DesiredOs) -> Result<DesiredOs, OsError> {
         Ok(wanted.clone())
     }
     /// How kernel arguments are taken, and which of them configs set. Cheap: no program is started.
@@ -252,7 +252,7 @@ pub trait OsBackend: Send + fmt::Debug {
     fn apply_live(&mut self) -> Result<(), OsError> {
         Err(OsError::new("this host cannot change its running system"))
     }
-    /// Takes what [`OsBackend::apply_live`] brought since the token out of the running system again. Idempotent.
+    /// Removes the packages that [`OsBackend::apply_live`] has added to the running system since the token. Idempotent.
     ///
     /// # Errors
     /// The host refuses or fails. A boot ends what was brought there, too.
@@ -346,7 +346,7 @@ impl Unsupported {
 }
 
 impl Default for Unsupported {
-    /// Of an ordinary host, whose packages and boot loader are changed with the distribution's tools.
+    /// For an ordinary host, whose packages and boot loader are changed with the distribution's tools.
     fn default() -> Self {
         Self::new(UNSUPPORTED)
     }

@@ -56,8 +56,8 @@ pub trait Programs: Send + fmt::Debug {
     /// It does not exist, does not end within the limit (then it is killed with all that it started), or ends with a
     /// code other than 0.
     fn run(&mut self, program: &str, args: &[&str], limit: Duration) -> Result<Output, ProgramError>;
-    /// Runs a program that fetches, with more variables in its environment. The fetch hears what it prints, and can end it.
-    /// Unless it is overridden, it is run as any other program, and heard when it has ended.
+    /// Runs a program that fetches, with more variables in its environment. `pull` gets the output while the program runs,
+    /// and can stop it. The default implementation runs it like any other program, and passes the output on at the end.
     ///
     /// # Errors
     /// As [`Programs::run`], and when the fetch is cancelled.
@@ -69,7 +69,7 @@ pub trait Programs: Send + fmt::Debug {
         _environment: &[(String, String)],
         pull: &Pull,
     ) -> Result<Output, ProgramError> {
-        self.run(program, args, limit).inspect(|output| pull.hear(output.text.as_bytes()))
+        self.run(program, args, limit).inspect(|output| pull.take_output(output.text.as_bytes()))
     }
 }
 
@@ -148,7 +148,7 @@ fn run(start: &Start<'_>) -> Result<Output, String> {
     };
     let status = child.wait().map_err(|e| e.to_string())?;
     if !status.success() {
-        return Err(format!("{status}: {}", last_words(&err)));
+        return Err(format!("{status}: {}", last_lines(&err)));
     }
     Ok(Output { text: String::from_utf8_lossy(&out).into_owned() })
 }
@@ -189,7 +189,7 @@ fn wait(child: &mut Child, deadline: Instant, pull: Option<&Pull>) -> io::Result
         drop(fds);
         // Read what the program wrote before its end. Do not wait for the pipes to close: a child that it left behind
         // may hold them open.
-        out.read(|new| pull.into_iter().for_each(|pull| pull.hear(new)))?;
+        out.read(|new| pull.into_iter().for_each(|pull| pull.take_output(new)))?;
         err.read(|_| {})?;
         if over {
             return Ok(WaitOutcome::Ended(out.bytes, err.bytes));
@@ -250,7 +250,7 @@ fn kill(child: &mut Child) {
 }
 
 /// The end of a program's output, in one line.
-fn last_words(bytes: &[u8]) -> String {
+fn last_lines(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let from = words.char_indices().rev().nth(LAST_WORDS.saturating_sub(1)).map_or(0, |(i, _)| i);

@@ -77,7 +77,7 @@ impl Pull {
         self.0.cancelled.store(true, Ordering::Release);
     }
 
-    /// Whether it has to end: it was told so, or it does not fit.
+    /// Whether the fetch has to stop: it was cancelled, or the image does not fit.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Acquire) || self.too_large().is_some()
@@ -99,7 +99,7 @@ impl Pull {
         (total > room).then_some((total, room))
     }
 
-    /// Begins to count anew, for a program that is started a second time: it names the size of what is still missing.
+    /// Restarts the count for a program that is started a second time: it then reports the size of the missing layers only.
     pub(crate) fn begin_again(&self) {
         *self.meter() = PullMeter::default();
     }
@@ -116,7 +116,7 @@ impl Pull {
         meter.total > 0 && !meter.names_layers
     }
 
-    /// Takes in how many bytes were passed on so far, by those who fetch for the program.
+    /// Records how many bytes the fetchers of the program have passed on so far.
     pub(crate) fn count(&self, bytes: u64) {
         let mut meter = self.meter();
         let first = *meter.counted_first.get_or_insert(bytes);
@@ -124,8 +124,8 @@ impl Pull {
     }
 
     /// Takes in what a program printed.
-    pub(crate) fn hear(&self, bytes: &[u8]) {
-        self.meter().hear(Instant::now(), bytes);
+    pub(crate) fn take_output(&self, bytes: &[u8]) {
+        self.meter().take_output(Instant::now(), bytes);
     }
 
     fn meter(&self) -> MutexGuard<'_, PullMeter> {
@@ -154,7 +154,7 @@ impl Pulled {
 
     /// How long the rest takes at this rate. `None`: not known.
     #[must_use]
-    pub fn left(&self) -> Option<Duration> {
+    pub fn time_left(&self) -> Option<Duration> {
         let rest = self.total.saturating_sub(self.done?);
         self.rate().filter(|rate| *rate > 0).map(|rate| Duration::from_secs(rest.div_ceil(rate)))
     }
@@ -170,7 +170,7 @@ impl fmt::Display for Pulled {
         if let Some(rate) = self.rate() {
             write!(f, ", {}/s", size(rate))?;
         }
-        match self.left().map(|left| left.as_secs()) {
+        match self.time_left().map(|left| left.as_secs()) {
             None | Some(0) => Ok(()),
             Some(seconds @ ..120) => write!(f, ", {seconds} s left"),
             Some(seconds @ ..7200) => write!(f, ", {} min left", seconds.div_ceil(60)),
@@ -198,7 +198,7 @@ struct PullMeter {
 }
 
 impl PullMeter {
-    fn hear(&mut self, now: Instant, bytes: &[u8]) {
+    fn take_output(&mut self, now: Instant, bytes: &[u8]) {
         for byte in bytes {
             match byte {
                 b'\n' | b'\r' => {
@@ -311,7 +311,7 @@ mod tests {
         let begun = Instant::now();
         let mut meter = PullMeter::default();
         // In pieces, as they arrive.
-        text.as_bytes().chunks(7).for_each(|piece| meter.hear(begun, piece));
+        text.as_bytes().chunks(7).for_each(|piece| meter.take_output(begun, piece));
         let pulled = meter.progress(begun + Duration::from_secs(seconds));
         pulled.map_or_else(String::new, |p| p.to_string())
     }
@@ -343,7 +343,7 @@ mod tests {
         let pull = Pull::default();
         pull.set_room(139_299_999);
         assert!(!pull.is_cancelled());
-        pull.hear(CONTAINER.as_bytes());
+        pull.take_output(CONTAINER.as_bytes());
         assert!(pull.is_cancelled());
         assert_eq!(pull.too_large(), Some((139_300_000, 139_299_999)));
         pull.set_room(139_300_000);

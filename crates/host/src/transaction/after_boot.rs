@@ -1,5 +1,5 @@
-//! What becomes of a committed change after a boot: it is completed, or its trial goes on, or it is undone because the machine came
-//! up without it.
+//! The state of a committed change after a boot: it is completed, its trial continues, or it is undone because the machine
+//! came up without it.
 //!
 //! Not here: changes that were interrupted, and how a change is undone (see `recover`).
 
@@ -31,8 +31,8 @@ fn error_in(said: &str) -> Option<String> {
 }
 
 impl Host {
-    /// Undoes a change that was interrupted before its commit and whose operating system was booted all the same: first the
-    /// boot into the old one, and there the files.
+    /// Undoes a change that was interrupted before its commit, but whose operating system was booted: first the machine
+    /// boots into the old one, then the files are undone there.
     fn return_interrupted(&mut self, journal: &Journal) -> Result<Recovery, Error> {
         let Names { current: config, desired } = journal.names.clone();
         if self.undo_os(journal)? {
@@ -63,7 +63,8 @@ impl Host {
                 return Ok(Recovery::AwaitsBoot { config: desired });
             }
             if journal.live && !same_boot && self.lost_in_boot(journal)? {
-                tracing::warn!(%desired, "what was staged was not made bootable at the shutdown before; undoing the change");
+                tracing::warn!(%desired, "the staged deployment was not made bootable at the last shutdown; undoing the \
+                    change");
                 Journal::reopen(&self.root)?;
                 self.undo(journal, ServiceUndo::LaterBoot)?;
                 return Ok(Recovery::Undone { config, desired });
@@ -103,17 +104,17 @@ impl Host {
     /// bootable, which it does at shutdown. The config is not to blame.
     fn lost_in_boot(&mut self, journal: &Journal) -> Result<bool, Error> {
         let Some((before, change)) = journal.os_change() else { return Ok(false) };
-        Ok(self.os.runs(before)? && change.came_up(&self.os.status()?).is_err())
+        Ok(self.os.runs(before)? && change.check_boot(&self.os.status()?).is_err())
     }
 
     /// Whether the machine came up as planned. If not, that is recorded.
     fn check_boot(&mut self, change: &OsChange, desired: &str) -> Result<Result<(), String>, Error> {
-        let Err(mut why) = change.came_up(&self.os.status()?) else { return Ok(Ok(())) };
+        let Err(mut why) = change.check_boot(&self.os.status()?) else { return Ok(Ok(())) };
         if let Some(said) = self.os.fell_back() {
             why = format!("{why}; {said}");
         }
         if let Some(said) = self.finalisation_error() {
-            why = format!("{why}; at the shutdown before, {FINALISE} said {said:?}");
+            why = format!("{why}; at the last shutdown, {FINALISE} said {said:?}");
         }
         tracing::error!(%desired, %why, "the machine did not boot into the staged operating system; \
             undoing the change");

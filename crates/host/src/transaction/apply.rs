@@ -4,7 +4,7 @@
 
 use api::text::chain;
 
-use crate::disk::batch::{FileChange, SYNC_ONCE_FROM, together};
+use crate::disk::batch::{FileChange, SYNC_ONCE_FROM, first_batch};
 use crate::disk::found::FsError;
 use crate::disk::root::Root;
 use crate::error::Error;
@@ -162,7 +162,7 @@ impl Host {
     }
 
     /// As [`Host::systemd`], but a failure is only logged, unless it is the simulated end of the process.
-    pub(crate) fn tolerate(
+    pub(crate) fn systemd_or_log(
         &mut self,
         call: &'static str,
         on: &str,
@@ -206,10 +206,9 @@ impl Host {
             Some(size) => {
                 format!("pulls the OS image {}: {size}, less the layers that the host has", image.image)
             }
-            None => format!(
-                "pulls the OS image {}, unless the host has it; how large it is, is not known",
-                image.image
-            ),
+            None => {
+                format!("pulls the OS image {}, unless the host has it; its size is not known", image.image)
+            }
         });
         Ok(())
     }
@@ -253,7 +252,7 @@ impl Host {
         let mut told = false;
         let mut rest = steps;
         while let Some(step) = rest.first() {
-            let changes = together(rest.iter().map_while(file_change));
+            let changes = first_batch(rest.iter().map_while(file_change));
             let many = if changes.len() < SYNC_ONCE_FROM { 1 } else { changes.len() };
             let (now, later) = rest.split_at(many);
             for step in now {
@@ -303,7 +302,7 @@ impl Host {
                     UnitAction::Disable => self.systemd("disable", &on, |s| s.disable(units))?,
                     UnitAction::Preset => {
                         for unit in units {
-                            self.tolerate("preset", unit, |s| s.preset(std::slice::from_ref(unit)))?;
+                            self.systemd_or_log("preset", unit, |s| s.preset(std::slice::from_ref(unit)))?;
                         }
                     }
                 }
@@ -318,7 +317,7 @@ impl Host {
             Step::TellSshd { unit } => {
                 // The configuration takes effect at its next start at the latest, so a failure does not undo the
                 // change.
-                self.tolerate("reload, if it runs,", unit, |s| s.reload_if_running(unit))?;
+                self.systemd_or_log("reload, if it runs,", unit, |s| s.reload_if_running(unit))?;
             }
             Step::Effect(planned) => {
                 if !*told {
@@ -371,7 +370,7 @@ mod tests {
             (vec![remove("/a"), copy("/c", "/a/b")], 1),
             (vec![remove("/a"), Step::DaemonReload, remove("/b")], 1),
         ] {
-            assert_eq!(together(steps.iter().map_while(file_change)).len(), want, "{steps:?}");
+            assert_eq!(first_batch(steps.iter().map_while(file_change)).len(), want, "{steps:?}");
         }
     }
 }

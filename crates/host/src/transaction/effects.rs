@@ -90,7 +90,7 @@ impl Host {
         let done = match (effect, services) {
             (Effect::Unit { .. }, ServiceUndo::InProcess) => self.effect(effect, &[]),
             (Effect::Unit { action, unit }, _) => {
-                // What was started at this boot was started with the contents of before the undo.
+                // Services that started in this boot were started with the contents from before the undo.
                 let started = services == ServiceUndo::SameBoot
                     || *action == UnitVerb::Start
                     || self.systemd.was_started(unit)?;

@@ -1,4 +1,4 @@
-//! The units of a host that go on with a trial after a boot, and which this crate only makes sure of.
+//! The units of a host that continue a trial after a boot; this crate only makes sure that they exist.
 //!
 //! Not here: their texts (the caller has them), nor what they do (see `recover` and `trial`).
 
@@ -64,8 +64,8 @@ impl Host {
         Ok(())
     }
 
-    /// Takes away the units that [`Host::ensure_units`] has written, unless something is left to do for them: a change on
-    /// trial, an undo, a reboot. Units that others have brought stay. Returns whether any were taken away.
+    /// Removes the units that [`Host::ensure_units`] has written, unless they are still needed: a change on trial, an undo,
+    /// a reboot. Units that others have installed stay. Returns whether any unit was removed.
     ///
     /// # Errors
     /// Another process is changing the host; a unit cannot be disabled or removed. The next call continues.

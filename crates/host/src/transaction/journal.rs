@@ -17,7 +17,7 @@ mod undo;
 
 use std::collections::BTreeSet;
 
-use desired::{OsWanted, sha256};
+use desired::{DesiredOs, sha256};
 use serde::{Deserialize, Serialize};
 
 use crate::disk::found::{Attributes, Found, FsError, PRIVATE};
@@ -77,7 +77,7 @@ enum PriorState {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Before {
+struct PathBefore {
     path: String,
     /// The file that the path was a hard link of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,7 +94,7 @@ enum OsUndo {
     Staged { before: Token, change: Box<OsChange> },
     /// From the third format and earlier, when no host had a back end that could have changed anything: what the two
     /// configs asked for.
-    Older(Box<(OsWanted, OsWanted)>),
+    Older(Box<(DesiredOs, DesiredOs)>),
 }
 
 /// The journal as it is stored on the disk.
@@ -107,10 +107,10 @@ pub(crate) struct Journal {
     pub(crate) names: Names,
     /// The steps in words.
     steps: Vec<String>,
-    before: Vec<Before>,
+    before: Vec<PathBefore>,
     /// Passwords that are set.
     #[serde(default)]
-    passwords: Vec<shadow::Before>,
+    passwords: Vec<shadow::PasswordBefore>,
     /// What was renamed out of the way: from, to.
     aside: Vec<(String, String)>,
     /// The enablement links. `None`: the plan does not change enablement.
@@ -133,7 +133,8 @@ pub(crate) struct Journal {
     /// The change is kept only if it is confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trial: Option<Trial>,
-    /// The change of the operating system is brought into the running system: it waits for no boot, and the undo takes it out.
+    /// The change of the operating system was applied to the running system: it waits for no boot, and the undo removes it
+    /// from there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) live: bool,
     /// The cluster allowed packages to be brought into the running system when the change was planned. For a reader that does not

@@ -34,12 +34,14 @@ impl Host {
         Err(refused)
     }
 
-    /// Takes what a change brought into the running system out of it. Returns whether it is out; if not, a reboot ends it.
+    /// Removes the packages that a change has added to the running system. Returns whether that worked; if not, a reboot
+    /// removes them.
     pub(crate) fn undo_live(&mut self, journal: &Journal) -> Result<bool, Error> {
         let Some((before, _)) = journal.os_change().filter(|_| journal.live) else { return Ok(true) };
         match self.os_call("undo live", |os| os.undo_live(before)) {
             Err(error) if !error.killed() => {
-                tracing::warn!(error = %chain(&error), "what was brought into the running system stays until the next boot");
+                tracing::warn!(error = %chain(&error), "the packages that were added to the running system stay until the \
+                    next boot");
                 Ok(false)
             }
             done => done.map(|()| true),
@@ -53,8 +55,8 @@ impl Host {
         self.os_call("stage again", |os| os.stage_again(before))
     }
 
-    /// Brings what the undo of a change had to stage again into the running system, if it was there before. Returns whether it is
-    /// there; if not, the next boot has it.
+    /// Applies the packages that an undo had to stage again to the running system, if they were there before. Returns
+    /// whether that worked; if not, they are there after the next boot.
     pub(crate) fn bring_back_live(&mut self, journal: &Journal) -> Result<bool, Error> {
         let Some((before, _)) = journal.os_change().filter(|_| self.os.can_apply_live()) else {
             return Ok(true);
@@ -66,7 +68,8 @@ impl Host {
         });
         match done {
             Err(error) if !error.killed() => {
-                tracing::warn!(error = %chain(&error), "what was in the running system before is there after the next boot");
+                tracing::warn!(error = %chain(&error), "the previous packages are in the running system again after the next \
+                    boot");
                 Ok(false)
             }
             done => done.map(|()| is_there),

@@ -78,17 +78,17 @@ impl Lock {
 
 /// Held by the agent of a host while it runs. A host can have two by mistake: a service from a package, and the pod of a
 /// DaemonSet. Both would write the same Node.
-pub struct OnlyAgent {
+pub struct AgentLock {
     _lock: Lock,
 }
 
-impl std::fmt::Debug for OnlyAgent {
+impl std::fmt::Debug for AgentLock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("OnlyAgent")
+        f.write_str("AgentLock")
     }
 }
 
-impl OnlyAgent {
+impl AgentLock {
     /// Takes the lock; `None`: another agent runs on this host.
     ///
     /// # Errors
@@ -113,10 +113,10 @@ mod tests {
         let options = Options { sync: false, owners: false };
         let root =
             || Root::open_with(dir.path(), options, std::sync::Arc::new(crate::fault::NoFaults)).unwrap();
-        let first = OnlyAgent::take(&root()).unwrap().expect("nobody has it");
-        assert!(OnlyAgent::take(&root()).unwrap().is_none(), "a second agent waits");
+        let first = AgentLock::take(&root()).unwrap().expect("nobody has it");
+        assert!(AgentLock::take(&root()).unwrap().is_none(), "a second agent waits");
         drop(Lock::take(&root()).expect("the lock of changes is another one"));
         drop(first);
-        assert!(OnlyAgent::take(&root()).unwrap().is_some(), "the first one has ended");
+        assert!(AgentLock::take(&root()).unwrap().is_some(), "the first one has ended");
     }
 }

@@ -1,4 +1,4 @@
-//! What OSTree's merge of `/etc` leaves behind, written again from the config.
+//! Files that OSTree's merge of `/etc` leaves outdated are written again from the config.
 //!
 //! Each deployment has an `/etc` of its own. OSTree makes a new one at shutdown: it takes the new image's (`/usr/etc`), and
 //! brings along what differs between the `/etc` and the image of the deployment that is left. A file that this image holds
@@ -51,13 +51,14 @@ struct Note {
 }
 
 impl Host {
-    /// Writes what the merge left behind at the boot that the change waited for. The caller has proved that this boot came
-    /// up as planned. A failure is logged: it must not keep a trial from its end. What is not written is told as drift,
-    /// and written at the next start as long as the change is on trial.
+    /// Writes the files that the merge left outdated, at the boot that the change waited for. The caller has checked that
+    /// the machine booted as planned. A failure is only logged, because it must not block the end of a trial. Files that
+    /// could not be written are reported as drift, and written at the next start as long as the change is on trial.
     pub(crate) fn mend_merge(&mut self, journal: &Journal) -> Result<(), Error> {
         match self.mend(journal) {
             Err(error) if !error.killed() => {
-                tracing::warn!(error = %api::text::chain(&error), "what the merge of /etc left behind cannot be written");
+                tracing::warn!(error = %api::text::chain(&error), "files that the merge of /etc left outdated cannot be \
+                    written");
                 Ok(())
             }
             done => done,
@@ -72,7 +73,8 @@ impl Host {
         }
         let Some(old) = self.os.folder_of(before)? else { return Ok(()) };
         if self.root.found(&format!("{old}/etc"))?.is_absent() {
-            tracing::warn!(deployment = %old, "it is gone: what the merge of /etc left behind cannot be told from drift");
+            tracing::warn!(deployment = %old, "it is gone: files that the merge of /etc left outdated cannot be told from \
+                drift");
             return Ok(());
         }
         let merge = Merge { root: self.root.clone(), old };
@@ -126,7 +128,7 @@ impl Host {
             Ok(plan) => plan,
             Err(bad) => {
                 for why in bad {
-                    tracing::warn!(%why, "what the merge of /etc left behind cannot be written");
+                    tracing::warn!(%why, "files that the merge of /etc left outdated cannot be written");
                 }
                 return Ok(());
             }
@@ -139,11 +141,11 @@ impl Host {
             error
         })?;
         if paths.iter().any(|path| path.starts_with(paths::UNITS_DIR)) {
-            self.tolerate("daemon-reload", "", |s| s.daemon_reload())?;
+            self.systemd_or_log("daemon-reload", "", |s| s.daemon_reload())?;
         }
         for act in acts {
             if let Step::Service { action, unit } = act {
-                self.tolerate(action.verb(), &unit, |s| match (action, s.was_started(&unit)?) {
+                self.systemd_or_log(action.verb(), &unit, |s| match (action, s.was_started(&unit)?) {
                     (ServiceAction::Run, _) | (_, true) => s.queue(action, &unit),
                     (_, false) => Ok(()),
                 })?;
@@ -151,9 +153,10 @@ impl Host {
         }
         for unit in drifted.wanted.config.systemd.units.iter().filter(|u| !is_template(&u.name)) {
             let (name, starts) = (&unit.name, unit.enabled == Some(true) && unit.mask != Some(true));
-            self.tolerate("start", name, |s| match s.was_started(name)? {
+            self.systemd_or_log("start", name, |s| match s.was_started(name)? {
                 true => {
-                    tracing::warn!(unit = %name, "it started before its files were back; they count at its next start");
+                    tracing::warn!(unit = %name, "it started before its files were restored; it uses them from its next \
+                        start on");
                     Ok(())
                 }
                 false if starts => s.queue(ServiceAction::Restart, name),

@@ -7,7 +7,7 @@
 //! on the reboot that is due. Not here: the commands that ask the host (see `system::os`).
 
 use desired::mask::argument;
-use desired::{DEFAULT_KERNEL, OsField, OsWanted, arguments};
+use desired::{DEFAULT_KERNEL, DesiredOs, OsField, arguments};
 use serde::{Deserialize, Serialize};
 
 use crate::disk::found::PRIVATE;
@@ -25,7 +25,7 @@ use crate::transaction::lock::Lock;
 
 impl Host {
     /// How the operating system differs from the config. While a reboot is due, what runs is not compared.
-    pub(crate) fn os_drifts(&mut self, wanted: &OsWanted) -> Result<Vec<Drift>, Error> {
+    pub(crate) fn os_drifts(&mut self, wanted: &DesiredOs) -> Result<Vec<Drift>, Error> {
         let managed = self.os.managed(wanted)?;
         let fields = self.os_fields(&managed);
         if fields.is_empty() {
@@ -46,10 +46,10 @@ impl Host {
         Ok(found)
     }
 
-    /// Ends what a boot loader keeps for the way back from a change that was kept, if that was not possible then: a boot partition
-    /// may be mounted read-only. As long as it is not, that is told as drift, because the machine may go back by itself. Nothing is
-    /// done while a change is under way, or another process is at work.
-    pub(crate) fn keep_again(&mut self) -> Result<Option<Drift>, Error> {
+    /// Removes the boot loader's previous entries of a change that was kept, if that was not possible at the time, for
+    /// example because the boot partition was mounted read-only. As long as they exist, this is reported as drift, because
+    /// the machine may go back by itself. Nothing is done while a change is under way, or another process is at work.
+    pub(crate) fn retry_keep(&mut self) -> Result<Option<Drift>, Error> {
         if !self.os.is_unkept()? {
             return Ok(None);
         }
@@ -98,7 +98,7 @@ impl Host {
     }
 
     /// The fields of the OS that a config sets and that this host can change.
-    fn os_fields(&self, wanted: &OsWanted) -> Vec<OsField> {
+    fn os_fields(&self, wanted: &DesiredOs) -> Vec<OsField> {
         let sets = |field: &OsField| match field {
             OsField::Image => !wanted.image.is_empty(),
             OsField::KernelArguments => !wanted.kernel_arguments.is_empty(),
@@ -122,7 +122,7 @@ impl Host {
 
 /// How a host differs from what the config asks for in these fields. `settled`: what runs must have it too, and not only
 /// the next boot.
-fn os_drifts(wanted: &OsWanted, fields: &[OsField], status: &OsStatus, settled: bool) -> Vec<Drift> {
+fn os_drifts(wanted: &DesiredOs, fields: &[OsField], status: &OsStatus, settled: bool) -> Vec<Drift> {
     let differs = |field: OsField| {
         let next = difference(wanted, field, status.next());
         let next = next.map(|why| format!("the next boot {why}"));
@@ -135,7 +135,7 @@ fn os_drifts(wanted: &OsWanted, fields: &[OsField], status: &OsStatus, settled: 
 /// How the OS was when a change of it was kept. The record is compared only with what was wanted then.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
-    wanted: OsWanted,
+    wanted: DesiredOs,
     booted: Deployment,
 }
 
@@ -143,7 +143,7 @@ struct Kept {
 fn changed_since(kept: &Kept, status: &OsStatus) -> Vec<Drift> {
     let Kept { wanted, booted: kept } = kept;
     let now = status.next();
-    // Of an image, arguments come and go with it.
+    // The kernel arguments of an image change with the image.
     let list = |list: &[String]| match list {
         [] => None,
         some => Some(some.iter().map(|one| argument(one)).collect::<Vec<_>>().join(" ")),
@@ -169,7 +169,7 @@ fn changed_since(kept: &Kept, status: &OsStatus) -> Vec<Drift> {
 }
 
 /// What a deployment has instead of what is wanted.
-fn difference(wanted: &OsWanted, field: OsField, got: &Deployment) -> Option<String> {
+fn difference(wanted: &DesiredOs, field: OsField, got: &Deployment) -> Option<String> {
     match field {
         OsField::Image => (!same_image(&got.image, &wanted.image))
             .then(|| format!("has the image {:?} and not {:?}", got.image, wanted.image)),
@@ -228,7 +228,7 @@ mod tests {
         ] {
             let status =
                 OsStatus { booted: now, of_image: arguments(&[of_image.to_owned()]), ..OsStatus::default() };
-            let wanted = OsWanted { extensions: vec!["usbguard".to_owned()], ..OsWanted::default() };
+            let wanted = DesiredOs { extensions: vec!["usbguard".to_owned()], ..DesiredOs::default() };
             let kept = Kept { wanted, booted: kept.clone() };
             let told: Vec<String> = changed_since(&kept, &status).iter().map(ToString::to_string).collect();
             assert_eq!(told.len(), want.len(), "{told:?}");
@@ -240,12 +240,12 @@ mod tests {
 
     #[test]
     fn what_was_staged_booted_or_changed_by_hand_is_told_and_what_belongs_to_the_host_is_not() {
-        let wanted = OsWanted {
+        let wanted = DesiredOs {
             image: "q.io/os:1".to_owned(),
             kernel_arguments: vec!["nosmt password=hush".to_owned()],
             kernel_type: DEFAULT_KERNEL.to_owned(),
             extensions: vec!["usbguard".to_owned()],
-            ..OsWanted::default()
+            ..DesiredOs::default()
         };
         let fine = || deployment("q.io/os:1", "ro nosmt by-hand password=hush", "usbguard vim");
         let fields = [OsField::Image, OsField::KernelArguments, OsField::Extensions];

@@ -56,7 +56,7 @@ impl Host {
         if self.root.found(paths::BOOT_TOKEN)?.is_absent() {
             return Ok(None);
         }
-        Ok(self.root.like(paths::BOOT_TOKEN)?.modified.map(|(seconds, _)| seconds))
+        Ok(self.root.metadata_of_file(paths::BOOT_TOKEN)?.modified.map(|(seconds, _)| seconds))
     }
 
     /// Whether a reboot is pending.

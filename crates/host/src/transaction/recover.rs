@@ -28,7 +28,7 @@ pub(crate) enum ServiceUndo {
 }
 
 /// Why the machine reboots into its old operating system.
-pub(super) const BACK: &str = "back into the operating system of before the update";
+pub(super) const BACK: &str = "back into the operating system from before the update";
 
 /// Why it reboots once more when it is back there.
 const PACKAGES_STAGED: &str = "the packages that were only in the running system before the update are staged again, and \
@@ -97,10 +97,10 @@ impl Host {
         self.undone_trial(journal, services)?;
         if journal.daemon_reload {
             // A failure is tolerated: the files are restored, and systemd reads them at the next boot at the latest.
-            self.tolerate("daemon-reload", "", |s| s.daemon_reload())?;
+            self.systemd_or_log("daemon-reload", "", |s| s.daemon_reload())?;
         }
         if let Some(unit) = &journal.sshd {
-            self.tolerate("reload", unit, |s| match services {
+            self.systemd_or_log("reload", unit, |s| match services {
                 ServiceUndo::InProcess => s.reload_if_running(unit),
                 ServiceUndo::SameBoot | ServiceUndo::LaterBoot if s.was_started(unit)? => {
                     s.queue(ServiceAction::Reload, unit)
@@ -111,7 +111,7 @@ impl Host {
         let marked = Journal::services_marked(&self.root)?;
         for (action, unit) in &journal.services {
             let action = *action;
-            self.tolerate(action.verb(), unit, |s| match (services, action) {
+            self.systemd_or_log(action.verb(), unit, |s| match (services, action) {
                 (ServiceUndo::InProcess | ServiceUndo::SameBoot, _) if !marked => Ok(()),
                 (ServiceUndo::InProcess, ServiceAction::Reload) => s.reload(unit),
                 (ServiceUndo::InProcess, ServiceAction::Restart) => s.restart(unit),
@@ -125,7 +125,7 @@ impl Host {
         for effect in &journal.effects {
             self.undo_effect(effect, services, marked)?;
         }
-        self.start_what_ran(journal, services)?;
+        self.start_units_of_before(journal, services)?;
         // Last, because it may need the network, which the change may have cut.
         self.stage_again(journal)?;
         if runs && !self.bring_back_live(journal)? {
@@ -272,7 +272,7 @@ impl Host {
         }
     }
 
-    /// Whether the machine runs the operating system of before the change.
+    /// Whether the machine runs the operating system from before the change.
     fn runs_old_os(&mut self, journal: &Journal) -> Result<bool, Error> {
         match journal.os_change() {
             Some((before, _)) => Ok(self.os.runs(before)?),

@@ -23,21 +23,21 @@ const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
 /// What undo needs to know about a password: the two old fields of its line, and the new hash.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Before {
+pub(crate) struct PasswordBefore {
     user: String,
     hash: String,
     day: String,
     to: String,
 }
 
-impl fmt::Debug for Before {
+impl fmt::Debug for PasswordBefore {
     /// Never shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Before").field("user", &self.user).finish_non_exhaustive()
+        f.debug_struct("PasswordBefore").field("user", &self.user).finish_non_exhaustive()
     }
 }
 
-impl Before {
+impl PasswordBefore {
     /// Reads the current fields. `None`: the user has no line.
     pub(crate) fn read(root: &Root, user: &str, to: &str) -> Result<Option<Self>, FsError> {
         let text = root.text(SHADOW)?.unwrap_or_default();

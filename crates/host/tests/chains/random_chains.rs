@@ -35,10 +35,10 @@ const SKIP: [&str; 6] = [
 ];
 
 /// Contents, mode, owner and group.
-type Wanted = (Vec<u8>, u32, u32, u32);
+type ExpectedFile = (Vec<u8>, u32, u32, u32);
 
 /// What a config wants at each path; `None`: nothing may exist there.
-fn wanted(config: &Value) -> BTreeMap<String, Option<Wanted>> {
+fn wanted(config: &Value) -> BTreeMap<String, Option<ExpectedFile>> {
     let mut out = BTreeMap::new();
     for f in config["storage"]["files"].as_array().unwrap() {
         let source = f["contents"]["source"].as_str().unwrap_or("data:,");

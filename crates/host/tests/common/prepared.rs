@@ -16,7 +16,7 @@ use host::{
 };
 
 use crate::common::{mk_host, mk_host_tree, mk_temp, tree};
-use crate::pairs::Pair;
+use crate::config_pairs::Pair;
 
 /// Our own state, what stands in for other processes, and a lock file that other tools leave too.
 pub const SKIP: [&str; 6] = [
@@ -63,7 +63,7 @@ pub fn names(current: &str, desired: &str) -> Names {
     Names { current: current.to_owned(), desired: desired.to_owned() }
 }
 
-/// The units of [`crate::pairs::effect_pairs`]: whether they run is part of a host's state.
+/// The units of [`crate::config_pairs::effect_pairs`]: whether they run is part of a host's state.
 const UNITS: [&str; 3] = ["gone.service", "stays.service", "new.service"];
 
 pub fn state(at: &Path, os: &FakeOs) -> (Tree, OsStatus) {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::common::copy::copy_tree;
 use crate::common::is_root;
+use crate::config_pairs::pairs;
 use crate::outcome::{differs, env_number, in_files, is_new_state, mk_synced, next, run, sample_start, tree};
-use crate::pairs::pairs;
 use crate::prepared::{Prepared, mk_os, prepare};
 use host::fault::{Fault, Faults, NoFaults, Point};
 use host::{Error, Recovery};

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use crate::common::BySpec as _;
 use crate::common::{is_root, mk_host, mk_host_tree};
-use crate::pairs::live_pair;
-use crate::points::{Injection, What};
+use crate::config_pairs::live_pair;
+use crate::fault_points::{Injection, What};
 use crate::prepared::{boot, copy, mk_os, names, policy_of, prepare, same, state, status_of};
 use host::fault::NoFaults;
 use host::{DisruptionPolicy, Error, FakeOs, Host, HostPlan, Recovery};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::common::BySpec as _;
 use crate::common::{is_root, mk_host, mk_host_tree};
-use crate::points::{Injection, What};
+use crate::fault_points::{Injection, What};
 use crate::prepared::{boot, names, status_of};
 use host::fault::NoFaults;
 use host::{DisruptionPolicy, Error, FakeOs, Host, HostPlan, Recovery};

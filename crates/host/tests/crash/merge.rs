@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::common::copy::copy_one;
 use crate::common::{BySpec as _, is_root, mk_host, mk_host_tree, plan, tree};
-use crate::pairs::{file, spec, unit};
-use crate::points::{Injection, What};
+use crate::config_pairs::{file, spec, unit};
+use crate::fault_points::{Injection, What};
 use crate::prepared::{Tree, boot, copy, names, policy};
 use api::v1::MachineConfigSpec;
 use host::fault::NoFaults;

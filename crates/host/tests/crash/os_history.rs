@@ -1,7 +1,7 @@
 //! What a host remembers of its operating systems: a change that waits for its boot, one whose boot failed, what somebody changed by
 //! hand, and the image that ran before any config named one.
 //!
-//! Not here: processes that end (`points`, `boot_points`).
+//! Not here: processes that end (`fault_points`, `boot_fault_points`).
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn a_change_that_waits_for_its_boot_can_be_replaced_and_a_failed_config_is_not_r
     if !is_root() {
         return;
     }
-    let pair = crate::pairs::os_pairs().remove(0);
+    let pair = crate::config_pairs::os_pairs().remove(0);
     let p = prepare(&pair);
     let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
     let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
@@ -91,7 +91,7 @@ fn a_machine_that_boots_the_old_system_tells_what_the_unit_said_that_should_have
     if !is_root() {
         return;
     }
-    let p = prepare(&crate::pairs::os_pairs().remove(0));
+    let p = prepare(&crate::config_pairs::os_pairs().remove(0));
     let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
     mk_host(dir.path(), &os, Arc::new(NoFaults)).apply(&p.plan).unwrap();
     os.fall_back();
@@ -108,7 +108,7 @@ fn a_failed_boot_is_recorded_over_that_of_an_earlier_config() {
     if !is_root() {
         return;
     }
-    let pair = crate::pairs::os_pairs().remove(0);
+    let pair = crate::config_pairs::os_pairs().remove(0);
     let p = prepare(&pair);
     let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
     for desired in ["new", "newer"] {
@@ -132,7 +132,7 @@ fn a_boot_into_the_new_system_that_is_not_as_wanted_is_undone_by_another_boot() 
     if !is_root() {
         return;
     }
-    let pair = crate::pairs::os_pairs()
+    let pair = crate::config_pairs::os_pairs()
         .into_iter()
         .find(|p| p.new.kernel_arguments.as_ref().is_some_and(|a| !a.is_empty()))
         .unwrap();
@@ -171,7 +171,7 @@ fn an_os_that_somebody_changed_since_its_update_is_drift_and_the_force_file_brin
     if !is_root() {
         return;
     }
-    let pair = crate::pairs::os_pairs().remove(0);
+    let pair = crate::config_pairs::os_pairs().remove(0);
     let p = prepare(&pair);
     let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
     let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
@@ -215,16 +215,18 @@ fn a_config_that_gives_up_the_first_image_brings_back_what_the_host_ran_before_i
     if !is_root() {
         return;
     }
-    let pair = crate::pairs::os_pairs().remove(2);
+    let pair = crate::config_pairs::os_pairs().remove(2);
     let p = prepare(&pair);
     let record = host::paths::OS_BEFORE;
     let recorded =
         |at: &std::path::Path| std::fs::read_to_string(at.join(record.trim_start_matches('/'))).ok();
     assert!(recorded(p.base.path()).unwrap().contains("fake:1"));
     let shown = p.plan.to_string();
-    for said in
-        ["image \"fake:2\" -> \"fake:1\"", "goes back to what it ran before", "reboot (spec.osImageURL"]
-    {
+    for said in [
+        "image \"fake:2\" -> \"fake:1\"",
+        "goes back to the image that it ran before",
+        "reboot (spec.osImageURL",
+    ] {
         assert!(shown.contains(said), "{said}: {shown}");
     }
     assert!(shown.contains(&format!("remove {record}")), "{shown}");

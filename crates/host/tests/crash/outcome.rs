@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::pairs::{Pair, pairs};
+use crate::config_pairs::{Pair, pairs};
 use crate::prepared::{Prepared, SKIP, Tree};
 use host::fault::{Faults, NoFaults};
 use host::{FakeOs, FakeSystemd, Host, Options, Recovery, Root};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{BySpec as _, is_root, mk_host, plan};
-use crate::pairs::{Pair, os_pairs, pairs};
-use crate::points::{Injection, What};
+use crate::config_pairs::{Pair, os_pairs, pairs};
+use crate::fault_points::{Injection, What};
 use crate::prepared::{Prepared, boot, copy, mk_os, names, policy, prepare, same, state};
 use api::v1::MachineConfigSpec;
 use host::fault::NoFaults;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{is_root, mk_host, plan};
-use crate::pairs::pairs;
-use crate::points::{Injection, What};
+use crate::config_pairs::pairs;
+use crate::fault_points::{Injection, What};
 use crate::prepared::{Prepared, boot, copy, mk_os, names, policy, prepare, same, state};
 use crate::trial::{host, os_only, owes, prepare_trial};
 use api::v1::MachineConfigSpec;

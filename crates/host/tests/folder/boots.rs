@@ -252,7 +252,7 @@ fn images_that_nothing_needs_go_when_a_change_is_over_and_a_config_that_is_taken
     assert!(noted("fake:2", "fake:4").contains("note: pulls the OS image fake:4: 1.2 GB, less the layers"));
     assert!(
         noted("fake:2", "fake:3")
-            .contains("note: pulls the OS image fake:3, unless the host has it; how large")
+            .contains("note: pulls the OS image fake:3, unless the host has it; its size is not known")
     );
     assert!(!noted("fake:2", "fake:2").contains("pulls"));
     // One that waits for its update stays until that is over.

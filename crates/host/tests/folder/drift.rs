@@ -2,7 +2,7 @@
 //! rename away, delete, replace by rename, chmod, touch) on a file, a compressed file, a unit and a drop-in.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::common::{BySpec as _, plan, watch};
 use crate::common::{mk_host, mk_host_tree};
 use api::v1::MachineConfigSpec;
 use host::fault::NoFaults;
-use host::{DisruptionPolicy, Drift, FakeOs, FakeSystemd, Host, Names, Systemd, Touched, Watch};
+use host::{DiskEvent, DisruptionPolicy, Drift, FakeOs, FakeSystemd, Host, Names, Systemd as _, Watch};
 use serde_json::json;
 
 /// "hello\n", packed with gzip.
@@ -19,7 +19,7 @@ const PACKED: &str = "data:;base64,H4sIAAAAAAACA8tIzcnJ5wIAIDA6NgYAAAA=";
 /// Drift is found within this time: a loaded machine may need longer than the usual milliseconds.
 const SOON: Duration = Duration::from_secs(15);
 
-fn config() -> MachineConfigSpec {
+pub(crate) fn config() -> MachineConfigSpec {
     let unit = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
     MachineConfigSpec {
         config: Some(json!({
@@ -40,7 +40,7 @@ fn config() -> MachineConfigSpec {
     }
 }
 
-fn mk_applied() -> (tempfile::TempDir, Host) {
+pub(crate) fn mk_applied() -> (tempfile::TempDir, Host) {
     let dir = mk_host_tree();
     let mut host = mk_host(dir.path(), &FakeOs::default(), Arc::new(NoFaults));
     let start = MachineConfigSpec::default();
@@ -55,7 +55,7 @@ fn mk_applied() -> (tempfile::TempDir, Host) {
 fn next(watch: &mut Watch) -> Vec<String> {
     let start = Instant::now();
     match watch.wait(Some(SOON)).unwrap() {
-        Touched::Paths(p) => {
+        DiskEvent::Paths(p) => {
             assert!(start.elapsed() < SOON, "only after {:?}", start.elapsed());
             p.into_iter().collect()
         }
@@ -200,13 +200,13 @@ fn changes_of_parent_folders_are_seen() {
         assert_eq!(host.validate(&config).unwrap(), Ok(()), "{about}");
         let mut watch = watch(&host, &config).with_period(Duration::from_millis(100));
         change(dir.path());
-        let Touched::Paths(told) = watch.wait(Some(SOON)).unwrap() else { panic!("{about}: not seen") };
+        let DiskEvent::Paths(told) = watch.wait(Some(SOON)).unwrap() else { panic!("{about}: not seen") };
         assert!(told.contains(path), "{about}: {told:?}");
         let drift = host.validate(&config).unwrap().unwrap_err();
         assert!(drift.path() == path, "{about}: {drift}");
         // It is reported only once.
         let again = watch.wait(Some(Duration::from_millis(200))).unwrap();
-        assert_eq!(again, Touched::TimedOut, "{about}");
+        assert_eq!(again, DiskEvent::TimedOut, "{about}");
     }
 }
 
@@ -216,11 +216,11 @@ fn unmanaged_neighbours_are_not_seen_and_the_watch_can_be_stopped() {
     let mut watch = watch(&host, &config());
     fs::write(dir.path().join("etc/unmanaged"), "x").unwrap();
     fs::write(dir.path().join("etc/systemd/system/unittest.service.d/30-x.conf"), "x").unwrap();
-    assert_eq!(watch.wait(Some(Duration::from_millis(200))).unwrap(), Touched::TimedOut);
+    assert_eq!(watch.wait(Some(Duration::from_millis(200))).unwrap(), DiskEvent::TimedOut);
     let stop = watch.stopper();
     let waiting = std::thread::spawn(move || watch.wait(None).unwrap());
     stop.stop();
-    assert_eq!(waiting.join().unwrap(), Touched::Stopped);
+    assert_eq!(waiting.join().unwrap(), DiskEvent::Stopped);
 }
 
 #[test]
@@ -241,149 +241,6 @@ fn before_a_change_only_paths_that_it_does_not_touch_are_compared() {
     FakeSystemd::new(host.root()).disable(&["unittest.service".to_owned()]).unwrap();
     assert_eq!(host.validate_before(&config(), &next).unwrap(), Ok(()));
     assert!(host.validate(&config()).unwrap().is_err());
-}
-
-fn current() -> host::CurrentConfig {
-    host::CurrentConfig { name: "rendered-worker-1".to_owned(), spec: config() }
-}
-
-/// Repairs drift as the agent does.
-fn repair(host: &mut Host, policy: Option<&DisruptionPolicy>) -> host::HostPlan {
-    let drifts = host.drifts(&config()).unwrap();
-    assert!(!drifts.is_empty());
-    let plan = host.plan_repair(&host.drifted(current(), drifts).unwrap(), policy).unwrap().unwrap();
-    host.apply(&plan).unwrap();
-    assert_eq!(host.drifts(&config()).unwrap(), []);
-    plan
-}
-
-#[test]
-fn a_repair_restores_exactly_what_drifted() {
-    if !crate::common::is_root() {
-        return;
-    }
-    let (dir, mut host) = mk_applied();
-    let before = crate::common::tree(dir.path(), &["/etc"], &["/etc/machine-config-daemon/currentconfig"]);
-    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
-    let damage: [(&str, &dyn Fn()); 8] = [
-        ("contents", &|| fs::write(at("/etc/plain"), "by hand").unwrap()),
-        ("mode", &|| fs::set_permissions(at("/etc/plain"), fs::Permissions::from_mode(0o600)).unwrap()),
-        ("owner", &|| std::os::unix::fs::chown(at("/etc/plain"), Some(7), Some(7)).unwrap()),
-        ("gone with its folder", &|| fs::remove_dir_all(at("/etc/deep")).unwrap()),
-        ("another kind", &|| {
-            fs::remove_file(at("/etc/plain")).unwrap();
-            std::os::unix::fs::symlink("/etc/host.conf", at("/etc/plain")).unwrap();
-        }),
-        ("unit and drop-in", &|| {
-            fs::write(at("/etc/systemd/system/unittest.service"), "[Service]\n").unwrap();
-            fs::remove_file(at("/etc/systemd/system/unittest.service.d/10-unittest-service.conf")).unwrap();
-        }),
-        ("mask", &|| fs::remove_file(at("/etc/systemd/system/masked.service")).unwrap()),
-        ("enablement", &|| {
-            fs::remove_file(at("/etc/systemd/system/multi-user.target.wants/unittest.service")).unwrap();
-        }),
-    ];
-    for (about, harm) in damage {
-        harm();
-        // Somebody's own file beside them is left alone.
-        fs::write(at("/etc/deep-neighbour"), about).unwrap();
-        let plan = repair(&mut host, Some(&DisruptionPolicy::default()));
-        assert!(!plan.disruption.needs_reboot() && !plan.disruption.needs_drain(), "{about}: {plan}");
-        assert_eq!(fs::read_to_string(at("/etc/deep-neighbour")).unwrap(), about);
-        fs::remove_file(at("/etc/deep-neighbour")).unwrap();
-        let now = crate::common::tree(dir.path(), &["/etc"], &["/etc/machine-config-daemon/currentconfig"]);
-        assert_eq!(now, before, "{about}");
-    }
-}
-
-#[test]
-fn a_repair_acts_on_services_as_an_update_does_but_never_reboots() {
-    let (dir, mut host) = mk_applied();
-    let owed = host.reboot_status().unwrap();
-    let restart = |path: &str, service: &str| host::FilePolicy {
-        path: path.to_owned(),
-        actions: vec![host::PolicyAction::restart(service)],
-    };
-    let policy = DisruptionPolicy {
-        files: vec![restart("/etc/plain", "chronyd.service")],
-        ..DisruptionPolicy::empty()
-    };
-    fs::write(dir.path().join("etc/plain"), "by hand").unwrap();
-    fs::write(dir.path().join("etc/deep/er/packed"), "by hand").unwrap();
-    let plan = repair(&mut host, Some(&policy));
-    assert_eq!(plan.disruption.to_string(), "restart chronyd.service (/etc/plain)");
-    assert!(plan.notes.iter().any(|n| n.contains("/etc/deep/er/packed") && n.contains("does not")), "{plan}");
-    assert_eq!(host.reboot_status().unwrap(), owed, "the one of the first config");
-    fs::write(dir.path().join("etc/plain"), "by hand").unwrap();
-    let plan = repair(&mut host, None);
-    assert!(plan.disruption.is_none(), "{plan}");
-}
-
-#[test]
-fn drift_is_explained_with_the_lines_that_changed_and_without_secrets() {
-    let (dir, mut host) = mk_applied();
-    let told = |host: &mut Host, found: &str| {
-        fs::write(dir.path().join("etc/plain"), found).unwrap();
-        let drifts = host.drifts(&config()).unwrap();
-        host.explain(&host::applied(&config()).unwrap(), &drifts[0]).unwrap()
-    };
-    assert_eq!(
-        told(&mut host, "text\nmore\n"),
-        "(- config, + host)\n@@ line 1 @@\n-text (no newline at the end)\n+text\n+more"
-    );
-    let hidden = "instead of 4; contents are not shown: a line looks like a secret";
-    assert_eq!(told(&mut host, "text\npassword=hunter2\n"), format!("22 bytes {hidden}"));
-}
-
-/// Whatever is wrong with a file that contains a secret, no report shows any of its contents.
-#[test]
-fn drift_of_any_kind_shows_no_secret() {
-    let file = |path: &str, text: &str| json!({"path": path, "mode": 0o644, "contents": {"source": text}});
-    let config = MachineConfigSpec {
-        config: Some(json!({"ignition": {"version": "3.5.0"}, "storage": {"files": [
-            file("/etc/mail.conf", "data:,host%3Dmail%0ASMTP_PASS%3Dhunter2%0A"),
-            file("/etc/words", "data:,hunter2%0A"),
-            file("/etc/open/words", "data:,hunter2%0A"),
-            file("/srv/link/words", "data:,hunter2%0A"),
-        ]}})),
-        ..MachineConfigSpec::default()
-    };
-    let dir = mk_host_tree();
-    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
-    // A link to a folder below a closed one: the path itself does not show that.
-    fs::create_dir_all(at("/srv/closed/inner")).unwrap();
-    fs::set_permissions(at("/srv/closed"), fs::Permissions::from_mode(0o700)).unwrap();
-    std::os::unix::fs::symlink("closed/inner", at("/srv/link")).unwrap();
-    let mut host = mk_host(dir.path(), &FakeOs::default(), Arc::new(NoFaults));
-    let start = MachineConfigSpec::default();
-    let facts = host.probe(&start, &config).unwrap();
-    let first = plan(&start, &config, &Names::default(), &DisruptionPolicy::default(), &facts).unwrap();
-    host.apply(&first).unwrap();
-    let told = |path: &str, found: &str, mode: u32, folder: u32, why: &str| {
-        let before = fs::read(at(path)).unwrap();
-        fs::write(at(path), found).unwrap();
-        fs::set_permissions(at(path), fs::Permissions::from_mode(mode)).unwrap();
-        let above = at(path).parent().unwrap().to_owned();
-        fs::set_permissions(&above, fs::Permissions::from_mode(folder)).unwrap();
-        // For a file with another mode the mode is reported; its contents would be when the mode is restored.
-        let text = host
-            .explain(&host::applied(&config).unwrap(), &Drift::Content { path: path.to_owned() })
-            .unwrap();
-        assert!(!text.contains("hunter") && !text.contains("sha256"), "{path}: {text}");
-        assert!(text.ends_with(why), "{path}: {text}");
-        fs::set_permissions(&above, fs::Permissions::from_mode(0o755)).unwrap();
-        fs::write(at(path), before).unwrap();
-        fs::set_permissions(at(path), fs::Permissions::from_mode(0o644)).unwrap();
-    };
-    let line = "a line looks like a secret";
-    told("/etc/mail.conf", "", 0o644, 0o755, line);
-    told("/etc/mail.conf", "host=other\nSMTP_PASS=hunter2\n", 0o644, 0o755, line);
-    told("/etc/mail.conf", "host=mail\n", 0o644, 0o755, line);
-    told("/etc/words", "", 0o644, 0o755, "it was emptied");
-    told("/etc/words", "PIN=1234 hunter2", 0o644, 0o755, line);
-    told("/etc/words", "hunter2 too\n", 0o600, 0o755, "not everybody may read the file");
-    told("/etc/open/words", "hunter2 too\n", 0o644, 0o700, "not everybody may open its folder");
-    told("/srv/link/words", "hunter2 too\n", 0o644, 0o755, "not everybody may open its folder");
 }
 
 #[test]
@@ -418,7 +275,7 @@ fn a_unit_that_is_enabled_or_masked_in_a_new_folder_is_drift() {
     assert!(seen.contains(&"/etc/systemd/system/other.service".to_owned()), "{seen:?}");
     assert!(matches!(&host.drifts(&config).unwrap()[..], [Drift::Enablement { expected: "disabled", .. }]));
     FakeSystemd::new(host.root()).disable(&["off.service".to_owned()]).unwrap();
-    while !matches!(watch.wait(Some(Duration::from_millis(100))).unwrap(), Touched::TimedOut) {}
+    while !matches!(watch.wait(Some(Duration::from_millis(100))).unwrap(), DiskEvent::TimedOut) {}
     std::os::unix::fs::symlink("/dev/null", dir.path().join("etc/systemd/system/vendor.service")).unwrap();
     assert_eq!(next(&mut watch), ["/etc/systemd/system/vendor.service"]);
     assert!(matches!(&host.drifts(&config).unwrap()[..], [Drift::Enablement { expected: "enabled", .. }]));
@@ -441,7 +298,7 @@ fn a_wants_folder_that_is_made_later_is_watched() {
     let link = "/etc/systemd/system/later.target.wants/vendor.service";
     assert!(next(&mut watch).contains(&link.to_owned()));
     // From now on the path itself is watched.
-    while !matches!(watch.wait(Some(Duration::from_millis(100))).unwrap(), Touched::TimedOut) {}
+    while !matches!(watch.wait(Some(Duration::from_millis(100))).unwrap(), DiskEvent::TimedOut) {}
     fs::remove_file(folder.join("vendor.service")).unwrap();
     assert_eq!(next(&mut watch), [link]);
 }

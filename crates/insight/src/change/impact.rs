@@ -8,7 +8,7 @@ use api::conditions::{get_true, of_object};
 use api::names::annotation;
 use api::names::node_condition::UPDATED;
 use api::v1alpha1::{RolloutPolicy, Wave};
-use desired::Wanted;
+use desired::DesiredHost;
 use host::DisruptionPolicy;
 use jiff::{SignedDuration, Timestamp};
 use rollout::drain::{Outlook, outlook};
@@ -95,7 +95,7 @@ pub(crate) fn costs(
     configs: &ParsedConfigs<'_>,
     situation: &Situation,
     pool: &str,
-    (name, new): (&str, &Wanted),
+    (name, new): (&str, &DesiredHost),
 ) -> Costs {
     let policy = policy_of(policy, situation, pool);
     let name: Arc<str> = name.into();
@@ -193,7 +193,7 @@ pub(crate) fn time(
 }
 
 /// When nodes were done with the last change, as their MachineConfigNodes say; those of one pool.
-pub(crate) fn done<'a>(objects: impl Iterator<Item = &'a Value>, pool: &str) -> Vec<Timestamp> {
+pub(crate) fn finish_times<'a>(objects: impl Iterator<Item = &'a Value>, pool: &str) -> Vec<Timestamp> {
     let of_pool = objects.filter(|o| o["kind"] == "MachineConfigNode" && o["spec"]["pool"]["name"] == pool);
     let when = |object: &Value| {
         let updated = get_true(of_object(object), UPDATED)?;

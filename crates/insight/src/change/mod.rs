@@ -23,7 +23,7 @@ use crate::change::settings::{regenerate, without_settings};
 use crate::objects::{Objects, UnreadableConfig, configs, is, merged_over, pool_of, situation, without};
 use api::k8s::Time;
 use api::v1::{ControllerConfig, MachineConfig};
-use desired::Wanted;
+use desired::DesiredHost;
 use desired::mask::Secrets;
 use host::{Disruption, DisruptionPolicy, Irreconcilable, Severity};
 use render::TemplateSet;
@@ -187,7 +187,7 @@ impl ChangePlan {
     ///
     /// # Errors
     /// An object that cannot be read, a rule that refuses what would be rendered, or configs that cannot be compared.
-    pub fn by(
+    pub fn by_manifests(
         objects: &Objects,
         before: &Situation,
         change: Manifests<'_>,
@@ -253,12 +253,12 @@ impl ChangePlan {
             if from == target && goes(&then).is_subset(&goes(before)) {
                 continue;
             }
-            let new = Wanted::parse(&to.spec);
+            let new = DesiredHost::parse(&to.spec);
             if let Ok(new) = &new {
                 then.costs = impact::costs(view.policy, &parsed, &then, pool, (target, new));
             }
             let mut change = PoolChange::between(view, &parsed, &then, pool, from, (to, &new))?;
-            let done = impact::done(changed.iter().map(|(_, v)| v), pool);
+            let done = impact::finish_times(changed.iter().map(|(_, v)| v), pool);
             change.time = impact::time(&then, pool, change.nodes.len(), &done);
             if let Some(pin) = before.pools.get(pool).and_then(rollout::pinned_config) {
                 change.held = Some(format!("the pool is pinned to {pin} until `mco undo {pool} --release`"));
@@ -266,7 +266,7 @@ impl ChangePlan {
             all.notes.extend(change.warnings.iter().map(|w| format!("pool {pool}: WARNING: {w}")));
             let tried = |what: &String| {
                 format!(
-                    "pool {pool}: each node applies this on trial, and undoes it if it is cut off by it: {what}"
+                    "pool {pool}: each node applies this on trial, and undoes it if it cuts the node off: {what}"
                 )
             };
             all.notes.extend(change.on_trial.iter().map(tried));
@@ -289,7 +289,7 @@ impl PoolChange {
         from: &str,
         to: &MachineConfig,
     ) -> Result<Self, ChangeError> {
-        let new = Wanted::parse(&to.spec);
+        let new = DesiredHost::parse(&to.spec);
         Self::between(view, &ParsedConfigs::new(view.configs), then, pool, from, (to, &new))
     }
 

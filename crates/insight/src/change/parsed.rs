@@ -3,13 +3,13 @@
 //! What it is not: a cache. It lives as long as one computation.
 
 use api::v1::MachineConfig;
-use desired::{Irreconcilable, Wanted};
+use desired::{DesiredHost, Irreconcilable};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// A config, or why it cannot be read.
-pub(crate) type Parsed = Result<Wanted, Vec<Irreconcilable>>;
+pub(crate) type Parsed = Result<DesiredHost, Vec<Irreconcilable>>;
 
 /// Configs by name.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl<'a> ParsedConfigs<'a> {
         if let Some(known) = self.parsed.borrow().get(name) {
             return Some(known.clone());
         }
-        let parsed = Rc::new(Wanted::parse(&config.spec));
+        let parsed = Rc::new(DesiredHost::parse(&config.spec));
         self.parsed.borrow_mut().insert(name.to_owned(), parsed.clone());
         Some(parsed)
     }

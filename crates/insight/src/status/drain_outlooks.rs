@@ -88,7 +88,7 @@ impl DrainOutlooks {
 
     /// Takes the nodes that a plan asks about. One that is made after a refusal asks about none; the nodes of before are
     /// the ones that are looked at again.
-    pub(super) fn want(&self, plan: &RolloutPlan) {
+    pub(super) fn request(&self, plan: &RolloutPlan) {
         if self.refused.is_some() {
             return;
         }

@@ -11,8 +11,8 @@ mod snapshots;
 use crate::policies;
 use crate::status::drain_outlooks::{DrainOutlooks, OUTLOOKS_LIMIT};
 use crate::status::node_progress::{Progress, readiness};
-use crate::status::served::{STREAMS_LIMIT, Served, served};
-use crate::status::watch_errors::{FIRST_LISTS, FollowError, Troubles, refused};
+use crate::status::served::{STREAMS_LIMIT, ServedKinds, served};
+use crate::status::watch_errors::{FIRST_LISTS, FollowError, WatchErrors, refused};
 use crate::status::watches::{WatchEvent, WatchMessage, Watches, watches};
 use crate::status::{KnownNode, Snapshot};
 use api::k8s::ObjectMeta;
@@ -57,14 +57,14 @@ pub struct ClusterWatch {
     streams: Kind<Value>,
     feature_gates: Kind<Value>,
     /// Which of the optional kinds are installed.
-    served: Served,
+    served: ServedKinds,
     operators: Kind<Option<Arc<str>>>,
     etcd: [Kind<Option<EtcdMember>>; EtcdMember::PLACES.len()],
     /// `None`: one that this version cannot read.
     policies: Kind<Option<RolloutPolicy>>,
     drain_outlooks: DrainOutlooks,
     names: Names,
-    troubles: Troubles,
+    troubles: WatchErrors,
     /// How many strings are interned when those that are not used any more are dropped.
     prune_at: usize,
 }
@@ -107,7 +107,7 @@ impl ClusterWatch {
     }
 
     /// Before anything is listed.
-    fn new(client: &Client, served: Served) -> Self {
+    fn new(client: &Client, served: ServedKinds) -> Self {
         Self {
             seen: watches(client, served),
             pools: Kind::new(),
@@ -126,7 +126,7 @@ impl ClusterWatch {
             policies: Kind::expected(served.policies.is_there()),
             drain_outlooks: DrainOutlooks::new(client.clone()),
             names: Names::default(),
-            troubles: Troubles::default(),
+            troubles: WatchErrors::default(),
             prune_at: MANY_NAMES,
         }
     }
@@ -134,7 +134,10 @@ impl ClusterWatch {
     /// Asks whether kinds that could not be read at the start can be read by now: a right was given, a kind was installed, or the
     /// API server is less busy. If so, everything is started anew, and the answer takes the place of this one. `None`: there is
     /// no more to know, or the API server does not say.
-    pub fn anew(&self, client: &Client) -> impl Future<Output = Option<Self>> + Send + use<> {
+    pub fn restart_if_more_readable(
+        &self,
+        client: &Client,
+    ) -> impl Future<Output = Option<Self>> + Send + use<> {
         let (before, client) = (self.served, client.clone());
         async move {
             let now = Box::pin(served(&client)).await.ok()?;
@@ -183,7 +186,7 @@ impl ClusterWatch {
             };
             // Watches do not end.
             let Some(WatchMessage { watch, kind, answered, event }) = seen else { return };
-            let recovered = answered && self.troubles.over(watch);
+            let recovered = answered && self.troubles.clear(watch);
             match event {
                 // Nothing has changed but that it can be read again.
                 Ok(WatchEvent::Accepted) if !recovered => {}
@@ -292,7 +295,7 @@ impl ClusterWatch {
 /// A MachineConfig: the pool that owns it, and its image, where that is read.
 fn config_view(metadata: &ObjectMeta, os_image_url: &str) -> ConfigView {
     let pool = owning_pool(metadata.owner_references.as_deref());
-    let looked = rollout::Looked::of(metadata.annotations.as_ref(), os_image_url);
+    let looked = rollout::ImageLookup::of(metadata.annotations.as_ref(), os_image_url);
     ConfigView { pool: pool.map(Into::into), os_image_url: os_image_url.into(), looked }
 }
 

@@ -121,7 +121,7 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
                     known.and_then(|k| k.readiness),
                     behind.map(|t| t.0),
                 ),
-                why: node_progress::why(&n.step, progress),
+                why: node_progress::node_state_text(&n.step, progress),
                 stuck: is_stuck(&n.step),
             }
         };

@@ -65,7 +65,7 @@ impl Progress {
             since: c.last_transition_time.0,
         });
         let steps = begun.collect();
-        let pull = rollout::mcn::pull_progress(status).map(str::to_owned);
+        let pull = rollout::machine_config_nodes::pull_progress(status).map(str::to_owned);
         let updates = rollout::past_updates(&object.metadata);
         let turn = rollout::past_waits(&object.metadata);
         Some(Self {
@@ -83,7 +83,7 @@ impl Progress {
 }
 
 /// What a node does or waits for, in words.
-pub(crate) fn why(step: &Step, progress: Option<&Progress>) -> String {
+pub(crate) fn node_state_text(step: &Step, progress: Option<&Progress>) -> String {
     match (step, progress.and_then(|p| p.pull.as_deref())) {
         (Step::Moving { .. } | Step::Waits(Wait::Pool | Wait::Prefetch(_)), Some(pull)) => {
             format!("{step}; it pulls the OS image: {pull}")
@@ -176,17 +176,20 @@ mod tests {
             .unwrap()
         };
         let moving = Step::Moving { state: DaemonState::Working, rebooting: false, drain: None };
-        let pulling = why(&moving, Progress::of(&status("Unknown")).as_ref());
+        let pulling = node_state_text(&moving, Progress::of(&status("Unknown")).as_ref());
         assert_eq!(
             pulling,
             format!("{moving}; it pulls the OS image: 1.2 GB of 4.7 GB, 25.3 MB/s, 3 min left")
         );
         let ahead = Step::Waits(Wait::Prefetch(rollout::Prefetching::Now));
         assert_eq!(
-            why(&ahead, Progress::of(&status("Unknown")).as_ref()),
+            node_state_text(&ahead, Progress::of(&status("Unknown")).as_ref()),
             "waits: it fetches the next OS image first; it pulls the OS image: 1.2 GB of 4.7 GB, 25.3 MB/s, 3 min left"
         );
-        assert_eq!(why(&moving, Progress::of(&status("False")).as_ref()), moving.to_string());
-        assert_eq!(why(&Step::Done, Progress::of(&status("Unknown")).as_ref()), Step::Done.to_string());
+        assert_eq!(node_state_text(&moving, Progress::of(&status("False")).as_ref()), moving.to_string());
+        assert_eq!(
+            node_state_text(&Step::Done, Progress::of(&status("Unknown")).as_ref()),
+            Step::Done.to_string()
+        );
     }
 }

@@ -42,7 +42,7 @@ impl Presence {
 
 /// Which of the optional kinds can be read.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Served {
+pub(super) struct ServedKinds {
     pub(super) progress: Presence,
     pub(super) os_configs: Presence,
     pub(super) os_builds: Presence,
@@ -58,9 +58,9 @@ pub(super) struct Served {
     pub(super) images: bool,
 }
 
-impl Served {
+impl ServedKinds {
     /// What is unknown if a kind cannot be read.
-    pub(super) fn unread(&self) -> Vec<Unread> {
+    pub(super) fn unread(&self) -> Vec<UnreadKind> {
         let etcd = self.etcd.contains(&Presence::Unknown).then_some(Presence::Unknown);
         let streams = [self.streams, self.feature_gates].into_iter().find(|there| there.is_unknown());
         let about_streams = match streams {
@@ -111,7 +111,7 @@ impl Served {
             ),
         ];
         let unknown = all.into_iter().filter(|(there, ..)| there.is_some_and(Presence::is_unknown));
-        unknown.map(|(_, kind, words)| Unread { kind, words: words.to_owned() }).collect()
+        unknown.map(|(_, kind, words)| UnreadKind { kind, words: words.to_owned() }).collect()
     }
 
     fn all(&self) -> impl Iterator<Item = Presence> {
@@ -143,7 +143,7 @@ impl Served {
 
 /// What is not known because its objects cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Unread {
+pub struct UnreadKind {
     /// Their kind.
     pub kind: &'static str,
     /// What that means, as a sentence.
@@ -151,7 +151,7 @@ pub struct Unread {
 }
 
 /// The requests for kinds that a cluster need not have.
-pub(super) struct Optional {
+pub(super) struct OptionalApis {
     pub(super) progress: Api<MachineConfigNode>,
     pub(super) os_configs: Api<DynamicObject>,
     pub(super) os_builds: Api<DynamicObject>,
@@ -163,7 +163,7 @@ pub(super) struct Optional {
     pub(super) etcd: [Api<Pod>; EtcdMember::PLACES.len()],
 }
 
-impl Optional {
+impl OptionalApis {
     pub(super) fn of(client: &Client) -> Self {
         let dynamic = |group: &str, kind: &str| -> Api<DynamicObject> {
             Api::all_with(client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind)))
@@ -185,9 +185,17 @@ impl Optional {
 ///
 /// # Errors
 /// The API server does not say which kinds are installed.
-pub(super) async fn served(client: &Client) -> Result<Served, CallError> {
-    let Optional { progress, os_configs, os_builds, scheduler, os_streams, feature_gates, operators, etcd } =
-        Optional::of(client);
+pub(super) async fn served(client: &Client) -> Result<ServedKinds, CallError> {
+    let OptionalApis {
+        progress,
+        os_configs,
+        os_builds,
+        scheduler,
+        os_streams,
+        feature_gates,
+        operators,
+        etcd,
+    } = OptionalApis::of(client);
     let about_streams = async {
         let asked = async {
             let streams = presence(os_streams.clone()).await?;
@@ -207,7 +215,7 @@ pub(super) async fn served(client: &Client) -> Result<Served, CallError> {
         presence(operators),
         futures::future::try_join_all(etcd.map(presence)),
     )?;
-    Ok(Served {
+    Ok(ServedKinds {
         progress: there.0,
         os_configs: there.1,
         os_builds: there.2,
@@ -254,7 +262,7 @@ mod tests {
     fn watches_are_started_anew_only_where_that_tells_more() {
         let (there, absent, unknown, late) =
             (Presence::There, Presence::Absent, Presence::Unknown, Presence::Late);
-        let served = |scheduler, streams, etcd, images| Served {
+        let served = |scheduler, streams, etcd, images| ServedKinds {
             progress: there,
             os_configs: absent,
             os_builds: absent,

@@ -10,15 +10,15 @@ pub(super) const FIRST_LISTS: Duration = Duration::from_secs(30);
 
 /// The watches that fail, by their index: kind and cause. A working watch says nothing about another one.
 #[derive(Debug, Default)]
-pub(super) struct Troubles(BTreeMap<usize, (&'static str, String)>);
+pub(super) struct WatchErrors(BTreeMap<usize, (&'static str, String)>);
 
-impl Troubles {
+impl WatchErrors {
     pub(super) fn note(&mut self, watch: usize, kind: &'static str, why: String) {
         self.0.insert(watch, (kind, why));
     }
 
     /// Notes that a watch works. Returns whether it failed before.
-    pub(super) fn over(&mut self, watch: usize) -> bool {
+    pub(super) fn clear(&mut self, watch: usize) -> bool {
         self.0.remove(&watch).is_some()
     }
 

@@ -3,7 +3,7 @@
 //! What it is not: which kinds the cluster has and this person may read (see `served`), and what is kept of the objects (see
 //! `follow`).
 
-use crate::status::served::{Optional, Served, lists_streams};
+use crate::status::served::{OptionalApis, ServedKinds, lists_streams};
 use api::k8s::{Node, Pod};
 use api::names::{label, part};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
@@ -60,7 +60,11 @@ pub(super) struct ImageSpec {
 /// What is known of OS image streams, from the FeatureGate and the OSImageStream `cluster`. The controller takes kinds that
 /// are not served, or that it may not read, for empty; a person may lack a right that the controller has, so nothing is
 /// concluded from that here.
-pub(super) fn streams<'a>(served: &Served, gate: Option<&Value>, object: Option<&'a Value>) -> Streams<'a> {
+pub(super) fn streams<'a>(
+    served: &ServedKinds,
+    gate: Option<&Value>,
+    object: Option<&'a Value>,
+) -> Streams<'a> {
     if served.streams.is_unknown() || served.feature_gates.is_unknown() {
         return Streams::Unknown;
     }
@@ -118,7 +122,7 @@ where
 /// Whether OS image streams are used must be known before MachineConfigs are watched, since it decides whether their images
 /// are read. What is not known of streams stays so for as long as these watches last. That is sound, since nothing is concluded
 /// from unknown streams (see [`streams`]).
-pub(super) fn watches(client: &Client, served: Served) -> Watches {
+pub(super) fn watches(client: &Client, served: ServedKinds) -> Watches {
     let any = watcher::Config::default;
     let mut all = vec![
         watch(client, "ControllerConfigs", Api::<ControllerConfig>::all, any(), WatchEvent::Settings),
@@ -134,7 +138,7 @@ pub(super) fn watches(client: &Client, served: Served) -> Watches {
     });
     if served.operators.is_there() {
         let ours = any().labels(&format!("{}={}", label::PART, part::OPERATOR));
-        let pods = |client| Optional::of(&client).operators;
+        let pods = |client| OptionalApis::of(&client).operators;
         all.push(watch(client, "operator pods", pods, ours, WatchEvent::Operator));
     }
     for (place, (namespace, label)) in EtcdMember::PLACES.into_iter().enumerate() {
@@ -150,11 +154,11 @@ pub(super) fn watches(client: &Client, served: Served) -> Watches {
         all.push(watch(client, "RolloutPolicies", policies, any(), WatchEvent::Policy));
     }
     if served.progress.is_there() {
-        let nodes = |client| Optional::of(&client).progress;
+        let nodes = |client| OptionalApis::of(&client).progress;
         all.push(watch(client, "MachineConfigNodes", nodes, any(), WatchEvent::Progress));
     }
     type Seen = fn(Event<DynamicObject>) -> WatchEvent;
-    type Pick = fn(Optional) -> Api<DynamicObject>;
+    type Pick = fn(OptionalApis) -> Api<DynamicObject>;
     for (there, pick, kind, seen) in [
         (
             served.os_configs,
@@ -168,7 +172,7 @@ pub(super) fn watches(client: &Client, served: Served) -> Watches {
         (served.feature_gates, |kinds| kinds.feature_gates, "FeatureGates", WatchEvent::FeatureGate),
     ] {
         if there.is_there() {
-            let api = |client| pick(Optional::of(&client));
+            let api = |client| pick(OptionalApis::of(&client));
             all.push(watch(client, kind, api, any(), seen));
         }
     }
@@ -202,7 +206,7 @@ mod tests {
 
     #[test]
     fn streams_match_the_controllers_unless_the_user_may_not_list_them() {
-        let served = |streams, feature_gates, images| Served {
+        let served = |streams, feature_gates, images| ServedKinds {
             progress: Presence::Absent,
             os_configs: Presence::Absent,
             os_builds: Presence::Absent,

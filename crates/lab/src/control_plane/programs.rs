@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use crate::error::{Error, Result, Whole};
+use crate::error::{Error, FullLog, Result};
 use crate::progress::Reporter;
 use crate::system::command::{find_on_path, is_executable, last_lines};
 use crate::system::file_lock::lock_file;
@@ -281,7 +281,7 @@ async fn run_go(go: &Path, module: &Path, args: &[&str], still: impl Fn()) -> Re
         command: format!("go {} in {}", args.first().copied().unwrap_or_default(), module.display()),
         status: describe(output.status),
         tail: last_lines(&String::from_utf8_lossy(&output.stderr)),
-        whole: Whole::default(),
+        whole: FullLog::default(),
     })
 }
 

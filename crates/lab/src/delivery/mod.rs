@@ -314,7 +314,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_image_is_looked_into_at_a_registry_that_asks_for_a_password() {
-        use ::registry::{Reference, RegistryError, Settings, Why};
+        use ::registry::{Reference, RegistryError, RequestFailure, Settings};
         if !crate::testing::require_root() {
             return;
         }
@@ -349,7 +349,9 @@ mod tests {
         assert!(program == fs::read("/bin/true").unwrap(), "the program has {} other bytes", program.len());
         for (login, sent) in [(None, false), (Some("lab:wrong"), true)] {
             match ::registry::Registry::new(settings(login)).inspect(&at, None).await {
-                Err(RegistryError::Failed { tried, .. }) => assert_eq!(tried[0].1, Why::Denied { sent }),
+                Err(RegistryError::Failed { tried, .. }) => {
+                    assert_eq!(tried[0].1, RequestFailure::Denied { sent });
+                }
                 other => panic!("{other:?}"),
             }
         }

@@ -48,18 +48,18 @@ impl Member<'_> {
 
 /// What a node needs to join, from the output of `kubeadm token create --print-join-command`.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Ticket {
+pub(crate) struct JoinCredentials {
     token: String,
     ca_hash: String,
 }
 
-impl std::fmt::Debug for Ticket {
+impl std::fmt::Debug for JoinCredentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Ticket")
     }
 }
 
-impl Ticket {
+impl JoinCredentials {
     /// Parses that output.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ pub(crate) fn init(first: Member<'_>, endpoint: IpAddr, certificate_key: &str) -
 pub(crate) fn join(
     member: Member<'_>,
     endpoint: IpAddr,
-    ticket: &Ticket,
+    ticket: &JoinCredentials,
     certificate_key: Option<&str>,
 ) -> String {
     let mut config = json!({
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn a_join_is_made_from_the_words_of_kubeadm() {
         let said = "kubeadm join 10.1.1.1:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:12ab \n";
-        let ticket = Ticket::parse(said).unwrap();
+        let ticket = JoinCredentials::parse(said).unwrap();
         let member = Member { name: "worker-0", address: "10.1.1.13".parse().unwrap() };
         let endpoint = "10.1.1.1".parse().unwrap();
         let worker = join(member, endpoint, &ticket, None);
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(control_plane["controlPlane"]["certificateKey"], "00");
         assert_eq!(control_plane["controlPlane"]["localAPIEndpoint"]["advertiseAddress"], "10.1.1.13");
 
-        let error = Ticket::parse("kubeadm join --token secret.secret").unwrap_err().to_string();
+        let error = JoinCredentials::parse("kubeadm join --token secret.secret").unwrap_err().to_string();
         assert!(error.contains("no hash") && !error.contains("secret"), "{error}");
     }
 

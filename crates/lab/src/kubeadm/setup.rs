@@ -12,7 +12,7 @@ use futures::future::try_join_all;
 use crate::control_plane::write_private;
 use crate::error::{Error, Result};
 use crate::kubeadm::POLL;
-use crate::kubeadm::config::{self, Member, Ticket};
+use crate::kubeadm::config::{self, JoinCredentials, Member};
 use crate::kubeadm::images::Images;
 use crate::kubeadm::node::{FOLDER, IMAGES_UNIT, NodePrograms, setup};
 use crate::kubeadm::spec::KubeadmSpec;
@@ -143,7 +143,7 @@ impl Setup {
                 SHORT_LIMIT,
             )
             .await?;
-        let ticket = Ticket::parse(&said)?;
+        let ticket = JoinCredentials::parse(&said)?;
         for index in 1..self.control_planes {
             let node = node_at(nodes, index)?;
             let step = progress.begin(format!("kubeadm join of {} as a control-plane node", node.name()));

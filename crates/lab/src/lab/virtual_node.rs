@@ -48,7 +48,7 @@ impl Drop for VirtualNode {
 }
 
 impl Lab {
-    /// Boots a virtual machine and makes it a worker of this lab. Its image must carry `mco` (see [`VmImage::carrying`]) and
+    /// Boots a virtual machine and makes it a worker of this lab. Its image must carry `mco` (see [`VmImage::with_program`]) and
     /// have a unit `kubelet.service`.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Lab {
     pub async fn virtual_node(&mut self, name: &str, image: &VmImage) -> Result<VirtualNode> {
         let setup = daemon(&self.spec, &self.plane, name)?
             .ok_or_else(|| Error::Options("a virtual node needs `.mco_binary(path)`".to_owned()))?;
-        let image = image.clone().carrying(&setup.program);
+        let image = image.clone().with_program(&setup.program);
         let vm = Arc::new(VirtualMachine::start(name, &image, Arc::clone(&self.folder)).await?);
         vm.unload(DAEMON_PROGRAM, 0o755).await?;
         let kubeconfig = self.plane.identity_in_vm(&format!("system:node:{name}"), &["system:nodes"])?;

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
 use rustix::process::Signal;
 
-use crate::error::{Error, Result, Whole};
+use crate::error::{Error, FullLog, Result};
 use crate::machine::nspawn::enter;
 use crate::system::command::Output;
 use crate::system::folder::{LEADER, NodeKind, ProcessKey, read_json};
@@ -127,7 +127,7 @@ impl NodeHandle {
             command: shown,
             status: format!("exit status {}", output.code),
             tail: output.stderr,
-            whole: Whole::default(),
+            whole: FullLog::default(),
         })
     }
 

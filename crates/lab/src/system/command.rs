@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::error::{Error, Result, Whole};
+use crate::error::{Error, FullLog, Result};
 
 /// The folders for administration programs, which an ordinary user's PATH leaves out.
 const SYSTEM_FOLDERS: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin:/usr/local/go/bin";
@@ -91,7 +91,7 @@ pub(crate) fn failed(shown: String, whole: &str, done: &Output) -> Error {
     let status = format!("exit status {}", done.code);
     let Output { stdout, stderr, .. } = done;
     let log = format!("{whole}\n\n{status}\n\nstandard output:\n{stdout}\nstandard error:\n{stderr}\n");
-    Error::Command { command: shown, tail: last_lines(said), status, whole: Whole(log) }
+    Error::Command { command: shown, tail: last_lines(said), status, whole: FullLog(log) }
 }
 
 /// As [`run`], for drop guards and sweeps without an async runtime; `None` on failure.
@@ -128,7 +128,7 @@ mod tests {
         assert!(text.starts_with("`sh -c <Makes a disk. …>` failed (exit status 7)"), "{text}");
         assert!(text.ends_with("line 99") && !text.contains("line 1\n"), "{text}");
         assert!(!format!("{error:?}").contains("line 1\\n"), "{error:?}");
-        let Error::Command { whole: Whole(log), .. } = error else { panic!("{error}") };
+        let Error::Command { whole: FullLog(log), .. } = error else { panic!("{error}") };
         assert!(log.contains(script) && log.contains("line 1\n"), "{log}");
     }
 

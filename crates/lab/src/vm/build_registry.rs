@@ -78,7 +78,7 @@ impl OstreeMachine {
         folder: Arc<Folder>,
         progress: &Reporter,
     ) -> Result<BuildRegistry> {
-        let (tools, images) = self.made();
+        let (tools, images) = self.image_tools();
         let oci = self.build_base(progress).await?;
         let dir = folder.make("build-registry")?;
         let data = dir.join("data");
@@ -146,7 +146,7 @@ impl OstreeMachine {
 
     /// Makes the base image, as a folder with `oci`.
     pub(super) async fn build_base(&self, progress: &Reporter) -> Result<PathBuf> {
-        let (tools, images) = self.made();
+        let (tools, images) = self.image_tools();
         let composer = tools.with(&BASE, progress).await?;
         let names = [images, composer.root()].map(|path| path.to_string_lossy().into_owned());
         let step = CacheStep {

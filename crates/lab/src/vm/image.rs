@@ -97,7 +97,7 @@ impl VmImage {
     /// The same image with a second disk that holds this program, stripped; [`VirtualMachine::unload`] copies it into the
     /// machine. A hundred megabytes take two seconds from a disk, and half a minute over an emulated network card and ssh.
     #[must_use]
-    pub fn carrying(self, program: &Path) -> Self {
+    pub fn with_program(self, program: &Path) -> Self {
         Self { carried: Some(program.to_owned()), ..self }
     }
 

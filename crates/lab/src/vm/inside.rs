@@ -59,7 +59,7 @@ impl VirtualMachine {
         self.running()?.ssh.put(file, to, mode, COPY_LIMIT).await
     }
 
-    /// Copies the program from the machine's second disk (see [`VmImage::carrying`]) into its file system, whole or not at all.
+    /// Copies the program from the machine's second disk (see [`VmImage::with_program`]) into its file system, whole or not at all.
     ///
     /// # Errors
     /// It has no second disk, is off, or has no space.

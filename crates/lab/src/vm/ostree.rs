@@ -141,7 +141,7 @@ impl OstreeMachine {
     }
 
     /// The programs that make images, and the folder of the images, with `registry` and `oci`.
-    pub(super) fn made(&self) -> (&Tools, &Path) {
+    pub(super) fn image_tools(&self) -> (&Tools, &Path) {
         (&self.ostree, &self.images)
     }
 }

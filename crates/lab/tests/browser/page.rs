@@ -289,7 +289,7 @@ async fn what_a_person_does_with_the_mouse_stops_no_view_and_what_is_not_known_i
         browser.wait(&format!("document.querySelector('main').innerText.includes({says:?})")).await;
         browser.value(&format!("{APP}.then((m) => {{ m.store.version = ''; m.store.dispatchEvent(new CustomEvent('change', {{ detail: {{ nodes: null }} }})); }})"));
         browser
-            .wait("document.querySelector('main').innerText.includes('Nothing is known of the fleet yet')")
+            .wait("document.querySelector('main').innerText.includes('The fleet has not been read yet')")
             .await;
         browser.value(&format!("{APP}.then((m) => {{ m.store.version = 'v'; }})"));
     }

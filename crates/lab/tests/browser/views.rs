@@ -31,7 +31,7 @@ pub(crate) const VIEWS: [(&str, &str, &str); 10] = [
     (
         "operator",
         "#/operator",
-        "['everything runs', 'It says nothing yet', '1 of 2', 'silent since', '48,211', '37 MiB'].every((t) => document.body.innerText.includes(t))",
+        "['everything runs', 'It has no conditions yet', '1 of 2', 'silent since', '48,211', '37 MiB'].every((t) => document.body.innerText.includes(t))",
     ),
 ];
 
@@ -123,7 +123,7 @@ async fn five_thousand_nodes_with_names_of_markup_are_shown_and_followed() {
     // As a manifest: ten megabytes, and one byte more.
     browser.value("location.hash = '#/configs'");
     browser.wait("document.getElementById('manifest')").await;
-    for (length, says) in [(10 << 20, "no manifest"), ((10 << 20) + 1, "More than 10 MB are not looked at")] {
+    for (length, says) in [(10 << 20, "no manifest"), ((10 << 20) + 1, "More than 10 MB are not accepted")] {
         browser.value(&format!("document.getElementById('manifest').value = '#'.repeat({length})"));
         browser.value("document.querySelector('[data-check]').click()");
         browser.wait(&format!("document.querySelector('main').innerText.includes({says:?})")).await;

@@ -31,3 +31,4 @@ mod rollout_policy;
 mod rollout_tools;
 mod skew;
 mod templates;
+mod undo;

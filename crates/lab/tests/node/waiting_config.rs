@@ -44,7 +44,7 @@ async fn a_machine_that_a_person_reboots_takes_what_waits_for_a_window() {
             (is_there && object["spec"]["unschedulable"] != true).then_some(())
         })
         .await;
-    assert_eq!(boots().await, earlier + 1, "one reboot does for both");
+    assert_eq!(boots().await, earlier + 1, "one reboot is enough for both");
     assert_eq!(node.read_file("/etc/waits").await.unwrap(), "here");
     cluster.told(node.name(), "WaitingConfigTaken", &[&new]).await;
     let drained =

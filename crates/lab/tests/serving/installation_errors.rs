@@ -141,7 +141,7 @@ async fn refused_objects(cluster: &Cluster) {
     }
     let why = says(cluster, "Degraded", "True", &["RightsFailed", "Sundays"]).await;
     assert!(
-        why.contains("ClusterRole machine-config-controller") && why.contains("change what refuses it"),
+        why.contains("ClusterRole machine-config-controller") && why.contains("remove what refuses it"),
         "{why}"
     );
     // A pass may have ended between the deletions: then the next one creates it.

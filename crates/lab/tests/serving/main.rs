@@ -7,10 +7,10 @@
 
 mod admission_policies;
 mod config_server;
-mod cut_off;
 mod dashboard;
 #[path = "../common/definitions.rs"]
 mod definitions;
+mod killed_commands;
 
 mod image_metrics;
 mod installation;

@@ -3,8 +3,8 @@
 //!
 //! Not here: hosts, which keep their files.
 
-use crate::cut_off;
 use crate::installation::{IMAGE, URL, here, installed, operator, says, settings};
+use crate::killed_commands;
 use crate::product::{Cluster, lab, text};
 use api::names::own::{LEAVE, LEFT};
 use serde_json::{Value, json};
@@ -96,7 +96,7 @@ async fn uninstall_removes_everything_of_ours_and_nothing_else() {
     running.stop().await;
     let force: &[&str] = &["uninstall", "--yes", "--force"];
     let agent = tokio::spawn(play_agent(cluster.client.clone()));
-    cut_off::at_each_write(&cluster, dir.path(), force, &cut_off::REMOVAL).await;
+    killed_commands::at_each_write(&cluster, dir.path(), force, &killed_commands::REMOVAL).await;
     agent.abort();
     let said = cluster.mco(force).await;
     assert_eq!(said.code, 0, "{said:?}");
@@ -111,7 +111,7 @@ async fn uninstall_removes_everything_of_ours_and_nothing_else() {
 
     // It can be installed again.
     let install: &[&str] = &["install", IMAGE, URL, "--no-wait"];
-    cut_off::at_each_write(&cluster, dir.path(), install, &cut_off::INSTALLATION).await;
+    killed_commands::at_each_write(&cluster, dir.path(), install, &killed_commands::INSTALLATION).await;
     let said = cluster.mco(install).await;
     assert_eq!(said.code, 0, "{said:?}");
     assert_eq!(settings(&cluster).await["spec"]["image"], "registry.example.com/mco:1");

@@ -26,7 +26,8 @@ async fn boot(machine: OrdinaryMachine) -> Option<Booted> {
         return None;
     }
     let place = PLACE.acquire().await.unwrap();
-    let image = VmImage::ordinary(machine, &Reporter::stderr()).await.unwrap().carrying(&product::program());
+    let image =
+        VmImage::ordinary(machine, &Reporter::stderr()).await.unwrap().with_program(&product::program());
     let start = std::time::Instant::now();
     let vm = VirtualMachine::alone("ordinary", &image).await.unwrap();
     eprintln!("booted in {:.0} s", start.elapsed().as_secs_f32());

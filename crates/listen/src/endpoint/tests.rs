@@ -118,7 +118,7 @@ async fn a_request_that_never_ends_does_not_delay_the_shutdown() {
         registry: Arc::default(),
         health: Arc::new(Healthy),
         addresses: Addresses { plain: Some(SocketAddr::from(([127, 0, 0, 1], 0))), ..Addresses::default() },
-        access: Access::nobody(),
+        access: Access::refuse_everyone(),
         profile: TlsProfile::default(),
     };
     let bound = endpoint.bind("--metrics-listen").await.unwrap();
@@ -139,7 +139,7 @@ async fn an_address_in_use_is_an_error_at_start_that_names_the_flag() {
         registry: Arc::default(),
         health: Arc::new(Healthy),
         addresses: Addresses { plain: Some(taken.local_addr().unwrap()), ..Addresses::default() },
-        access: Access::nobody(),
+        access: Access::refuse_everyone(),
         profile: TlsProfile::default(),
     };
     let error = endpoint.bind("--metrics-url").await.unwrap_err();
@@ -155,7 +155,7 @@ async fn an_address_in_use_for_network_metrics_is_retried_and_stops_nothing() {
         registry: Arc::default(),
         health: Arc::new(Healthy),
         addresses: Addresses { plain: Some(plain), secure: Some(secure), certificate: None },
-        access: Access::nobody(),
+        access: Access::refuse_everyone(),
         profile: TlsProfile::default(),
     };
     let bound = endpoint.bind("--metrics-listen").await.unwrap();
@@ -180,7 +180,7 @@ async fn one_address_cannot_take_all_connections() {
         registry: Arc::default(),
         health: Arc::new(Healthy),
         addresses: Addresses { plain: Some(SocketAddr::from(([0, 0, 0, 0], 0))), ..Addresses::default() },
-        access: Access::nobody(),
+        access: Access::refuse_everyone(),
         profile: TlsProfile::default(),
     };
     let bound = endpoint.bind("--metrics-listen").await.unwrap();

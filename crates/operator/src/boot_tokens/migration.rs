@@ -219,12 +219,12 @@ pub(crate) async fn move_tokens(client: &Client) -> Result<MovedTokens, Reconcil
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::boot_token::{ENTROPY, Token, Use};
+    use api::boot_token::{ENTROPY, Token, TokenUse};
 
     fn secret(used: bool, marked: Option<&str>) -> Secret {
         let now = Timestamp::UNIX_EPOCH;
         let by = std::net::IpAddr::from([10, 0, 0, 1]);
-        let used = used.then_some(Use { at: now, by });
+        let used = used.then_some(TokenUse { at: now, by });
         let record = Record { single_use: true, used, ..Record::new(&Token::new(&[1; ENTROPY]), "worker") };
         let mut secret = record.to_secret();
         secret.metadata.namespace = Some(OLD_NAMESPACE.to_owned());

@@ -59,7 +59,7 @@ impl Facts {
             .collect();
         let dns = text(&kubelet["clusterDNS"][0])
             .or_else(|| self.dns_service.first().cloned())
-            .or_else(|| services.first().and_then(tenth));
+            .or_else(|| services.first().and_then(dns_address));
         let endpoint = text(&kubeadm["controlPlaneEndpoint"]).map(|at| format!("https://{}", with_port(&at)));
         let url = endpoint.or_else(|| text(&info["clusters"][0]["cluster"]["server"]));
         // The first is kept by the cluster's own controllers when the CA is rotated; the second by people.
@@ -71,7 +71,7 @@ impl Facts {
             let (kept, others): (Vec<_>, Vec<_>) = found.partition(|ca| keeps(ca, present));
             if kept.is_empty() && !others.is_empty() {
                 tracing::warn!(
-                    "the CA stays as it is: ConfigMap kube-root-ca.crt cannot be read, and what else names a CA lacks \
+                    "the CA stays as it is: ConfigMap kube-root-ca.crt cannot be read, and the other sources of the CA lack \
                      certificates of the one in use; if the CA was replaced, write it into the ControllerConfig, at \
                      spec.kubeAPIServerServingCAData"
                 );
@@ -120,7 +120,7 @@ fn families_word(is_v6: &[bool]) -> Option<&'static str> {
 }
 
 /// The tenth address of a range, where clusters put their DNS. `None`: the range is too small.
-pub(crate) fn tenth(net: &IpNet) -> Option<String> {
+pub(crate) fn dns_address(net: &IpNet) -> Option<String> {
     let address = match net.network() {
         IpAddr::V4(first) => IpAddr::from(u32::from(first).checked_add(10)?.to_be_bytes()),
         IpAddr::V6(first) => IpAddr::from(u128::from(first).checked_add(10)?.to_be_bytes()),
@@ -290,7 +290,7 @@ mod tests {
             ("192.168.1.254/32", None),
             ("255.255.255.248/29", None),
         ] {
-            assert_eq!(tenth(&net.parse().unwrap()).as_deref(), want, "{net}");
+            assert_eq!(dns_address(&net.parse().unwrap()).as_deref(), want, "{net}");
         }
     }
 }

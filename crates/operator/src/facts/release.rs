@@ -61,14 +61,14 @@ pub(crate) struct Payload {
 
 /// Why a payload is not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Unready {
+pub(crate) enum PayloadError {
     /// The ConfigMaps are of two releases: the second one is probably on its way.
     Mixed(String),
     /// Something in them cannot be used; waiting does not help.
     Wrong(String),
 }
 
-impl Unready {
+impl PayloadError {
     /// The words.
     pub(crate) fn why(self) -> String {
         match self {
@@ -77,9 +77,12 @@ impl Unready {
     }
 }
 
-fn images(text: &str) -> Result<Value, Unready> {
+fn images(text: &str) -> Result<Value, PayloadError> {
     serde_json::from_str(text).map_err(|e| {
-        Unready::Wrong(format!("ConfigMap {IMAGES}: images.json, line {}, is not JSON; repair it", e.line()))
+        PayloadError::Wrong(format!(
+            "ConfigMap {IMAGES}: images.json, line {}, is not JSON; repair it",
+            e.line()
+        ))
     })
 }
 
@@ -88,7 +91,7 @@ impl Payload {
     ///
     /// # Errors
     /// What keeps it from being taken, with the remedy.
-    pub(crate) fn read(found: &PayloadSources) -> Result<Self, Unready> {
+    pub(crate) fn read(found: &PayloadSources) -> Result<Self, PayloadError> {
         let mut payload = Self::default();
         if let Some(text) = &found.images {
             let images = images(text)?;
@@ -103,14 +106,14 @@ impl Payload {
             let of = |key: &str| {
                 let text = os.get(key).and_then(Value::as_str).map(str::trim).filter(|t| !t.is_empty());
                 text.map(str::to_owned).ok_or_else(|| {
-                    Unready::Wrong(format!(
+                    PayloadError::Wrong(format!(
                         "ConfigMap {OS_IMAGES} has no {key}; it is part of the release: apply the release's manifests again"
                     ))
                 })
             };
             let version = of("releaseVersion")?;
             if let Some(release) = payload.version.as_ref().filter(|release| **release != version) {
-                return Err(Unready::Mixed(format!(
+                return Err(PayloadError::Mixed(format!(
                     "ConfigMap {IMAGES} is of release {release} and {OS_IMAGES} of {version}: no image is taken before both are \
                      of the same release; apply the release's manifests again if they stay so"
                 )));
@@ -150,7 +153,7 @@ pub(crate) fn operator_image(found: &PayloadSources) -> Result<String, String> {
     let Some(text) = &found.images else {
         return Err(format!("ConfigMap {IMAGES} does not exist; {remedy}"));
     };
-    let images = images(text).map_err(Unready::why)?;
+    let images = images(text).map_err(PayloadError::why)?;
     let image = images[OPERATOR].as_str().filter(|i| !i.is_empty() && !i.contains(char::is_whitespace));
     image
         .map(str::to_owned)
@@ -174,8 +177,8 @@ pub(crate) enum Decision {
 pub(crate) fn decide(there: &Value, found: &PayloadSources, version: &str) -> Decision {
     let payload = match Payload::read(found) {
         Ok(payload) => payload,
-        Err(Unready::Mixed(why)) => return Decision::Wait(why),
-        Err(Unready::Wrong(why)) => return Decision::Refuse(why),
+        Err(PayloadError::Mixed(why)) => return Decision::Wait(why),
+        Err(PayloadError::Wrong(why)) => return Decision::Refuse(why),
     };
     let mut wanted = payload.of_new_config();
     wanted.annotations.insert(RELEASED_VERSION.to_owned(), json!(version));
@@ -192,7 +195,7 @@ pub(crate) fn decide(there: &Value, found: &PayloadSources, version: &str) -> De
 
 /// The annotation for a ControllerConfig that an operator without it has kept: the version that may render is the one that
 /// did. `None`: it is there.
-pub(crate) fn first_mark(there: &Value) -> Option<Value> {
+pub(crate) fn initial_released_version(there: &Value) -> Option<Value> {
     let notes = &there["metadata"]["annotations"];
     if notes[RELEASED_VERSION].is_string() {
         return None;
@@ -274,7 +277,7 @@ mod tests {
         );
         let mixed = Payload::read(&release("4.22.1", "4.22.0")).unwrap_err();
         assert!(
-            matches!(&mixed, Unready::Mixed(why) if why.contains("is of release 4.22.1 and machine-config-osimageurl of 4.22.0")),
+            matches!(&mixed, PayloadError::Mixed(why) if why.contains("is of release 4.22.1 and machine-config-osimageurl of 4.22.0")),
             "{mixed:?}"
         );
         let cut = PayloadSources {
@@ -283,12 +286,15 @@ mod tests {
         };
         let cut = Payload::read(&cut).unwrap_err();
         assert!(
-            matches!(&cut, Unready::Wrong(why) if why.contains("has no baseOSContainerImage")),
+            matches!(&cut, PayloadError::Wrong(why) if why.contains("has no baseOSContainerImage")),
             "{cut:?}"
         );
         let broken = PayloadSources { images: Some("{".to_owned()), ..PayloadSources::default() };
         let broken = Payload::read(&broken).unwrap_err();
-        assert!(matches!(&broken, Unready::Wrong(why) if why.contains("line 1, is not JSON")), "{broken:?}");
+        assert!(
+            matches!(&broken, PayloadError::Wrong(why) if why.contains("line 1, is not JSON")),
+            "{broken:?}"
+        );
         assert_eq!(
             Payload::read(&PayloadSources::default()),
             Ok(Payload::default()),
@@ -357,7 +363,7 @@ mod tests {
 
     #[test]
     fn whoever_rendered_before_goes_on_until_the_parts_are_rolled_out() {
-        let marked = |notes: Value| first_mark(&json!({"metadata": {"annotations": notes}}));
+        let marked = |notes: Value| initial_released_version(&json!({"metadata": {"annotations": notes}}));
         let of = |version: &str| Some(json!({"metadata": {"annotations": {RELEASED_VERSION: version}}}));
         assert_eq!(marked(json!({GENERATED_BY_VERSION: "v0.0.9"})), of("v0.0.9"));
         assert_eq!(marked(json!({})), of(api::names::VERSION_RAW));

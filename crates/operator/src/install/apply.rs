@@ -1,6 +1,6 @@
 //! Writes the objects of a plan into the cluster.
 
-use super::{How, InstallError, Options, Step};
+use super::{InstallError, Options, Step, WriteMode};
 use crate::boot_tokens;
 use crate::objects::{FIELD_MANAGER, resource};
 use crate::stored_versions;
@@ -81,18 +81,18 @@ async fn one(client: &Client, step: &Step) -> Result<(), InstallError> {
     };
     let request = async {
         match &step.how {
-            How::Apply => {
+            WriteMode::Apply => {
                 let params = PatchParams::apply(FIELD_MANAGER).force();
                 api.patch(name, &params, &Patch::Apply(&step.object)).await.map(drop)
             }
-            How::CreateIfMissing => {
+            WriteMode::CreateIfMissing => {
                 let object = serde_json::from_value(step.object.clone()).map_err(kube::Error::SerdeError)?;
                 match api.create(&PostParams::default(), &object).await {
                     Err(kube::Error::Api(e)) if e.code == 409 => Ok(()),
                     other => other.map(drop),
                 }
             }
-            How::Update(patch) => {
+            WriteMode::Update(patch) => {
                 let params =
                     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
                 api.patch(name, &params, &Patch::Merge(patch)).await.map(drop)
@@ -100,7 +100,9 @@ async fn one(client: &Client, step: &Step) -> Result<(), InstallError> {
         }
     };
     match call(|| step.to_string(), request).await {
-        Err(error) if error.is_conflict() && matches!(step.how, How::Update(_)) => Err(InstallError::Changed),
+        Err(error) if error.is_conflict() && matches!(step.how, WriteMode::Update(_)) => {
+            Err(InstallError::Changed)
+        }
         done => Ok(done?),
     }
 }

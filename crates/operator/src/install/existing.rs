@@ -59,7 +59,7 @@ pub(super) async fn find_existing(client: &Client) -> Result<Existing, InstallEr
     let mut there = Existing::default();
     if let Some(api) = api("DaemonSet", "apps/v1") {
         let set = call_optional(|| "get DaemonSet machine-config-server".to_owned(), api.get(SERVER)).await?;
-        there.require_token = set.as_ref().map(|s| asks(&s.data));
+        there.require_token = set.as_ref().map(|s| requires_token(&s.data));
         there.balancers = set.as_ref().map(|s| balancers(&s.data)).unwrap_or_default();
     }
     if let Some(api) = api("DaemonSet", "apps/v1") {
@@ -120,7 +120,7 @@ fn args(set: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// Whether the config server asks for boot tokens.
-pub(super) fn asks(set: &Value) -> bool {
+pub(super) fn requires_token(set: &Value) -> bool {
     args(set).any(|a| a == "--require-token")
 }
 

@@ -5,7 +5,7 @@
 //! the pools, which belong to people and are never written over.
 
 use super::foreign::Foreign;
-use super::{How, Step};
+use super::{Step, WriteMode};
 use crate::accounts::{AGENT, CONTROLLER, OPERATOR, SERVER};
 use crate::definitions::VERSION;
 use crate::objects::{KEPT_BY, Key, api_of};
@@ -79,7 +79,7 @@ pub(super) async fn find(client: &Client, steps: &[Step]) -> Result<Option<Forei
 
 /// The objects that are written over. A namespace is the administrator's, whoever made it.
 fn written(steps: &[Step]) -> BTreeMap<Key, Value> {
-    let planned = steps.iter().filter(|s| s.how == How::Apply).map(|s| s.object.clone());
+    let planned = steps.iter().filter(|s| s.how == WriteMode::Apply).map(|s| s.object.clone());
     let rbac = "rbac.authorization.k8s.io/v1";
     let later = [OPERATOR, CONTROLLER, SERVER, AGENT].into_iter().flat_map(|name| {
         [
@@ -163,10 +163,10 @@ mod tests {
             object: json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}}),
         };
         let steps = [
-            step(How::Apply, "ConfigMap"),
-            step(How::Apply, "Namespace"),
-            step(How::CreateIfMissing, "MachineConfigPool"),
-            step(How::Update(json!({})), "ControllerConfig"),
+            step(WriteMode::Apply, "ConfigMap"),
+            step(WriteMode::Apply, "Namespace"),
+            step(WriteMode::CreateIfMissing, "MachineConfigPool"),
+            step(WriteMode::Update(json!({})), "ControllerConfig"),
         ];
         let kinds: Vec<String> = written(&steps).into_keys().map(|k| format!("{k}")).collect();
         assert!(kinds.contains(&"ConfigMap x".to_owned()), "{kinds:?}");

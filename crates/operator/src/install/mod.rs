@@ -107,7 +107,7 @@ impl Default for Options {
 
 /// How an object is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum How {
+pub enum WriteMode {
     /// Our object: applied each time.
     Apply,
     /// The user's object once it exists: only created if it is missing.
@@ -120,7 +120,7 @@ pub enum How {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
     /// How it is written.
-    pub how: How,
+    pub how: WriteMode,
     /// The object as it is afterwards.
     pub object: Value,
 }
@@ -136,9 +136,9 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |p: &str| self.object.pointer(p).and_then(Value::as_str).unwrap_or("?").to_owned();
         let how = match self.how {
-            How::Apply => "apply",
-            How::CreateIfMissing => "create if missing:",
-            How::Update(_) => "update",
+            WriteMode::Apply => "apply",
+            WriteMode::CreateIfMissing => "create if missing:",
+            WriteMode::Update(_) => "update",
         };
         write!(f, "{how} {} {}", text("/kind"), text("/metadata/name"))
     }

@@ -2,7 +2,7 @@
 //!
 //! What it is not: a look at the cluster. What was found there is part of [`Options`].
 
-use super::{How, InstallError, Options, Step};
+use super::{InstallError, Options, Step, WriteMode};
 use crate::manifests::{self, admission, agents, replicas};
 use crate::objects::marked;
 use crate::settings::{self, Settings};
@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 /// A URL that machines cannot use, a ControllerConfig that cannot be read. Otherwise only a bug in this build's own data.
 pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
     settings::check(&options.given)?;
-    let apply = |object| Step { how: How::Apply, object };
+    let apply = |object| Step { how: WriteMode::Apply, object };
     let mut steps: Vec<Step> =
         definitions::all(options.openshift_config_crds)?.into_iter().map(marked).map(apply).collect();
     steps.push(apply(json!({
@@ -69,7 +69,7 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
     // Before the parts, because a controller writes it, too, when it starts.
     steps.extend(controller_config(there, &options.given, &options.detected)?.1);
     for name in options.pools.iter().flatten().filter(|name| !options.existing_pools.contains(name)) {
-        steps.push(Step { how: How::CreateIfMissing, object: pool_object(name)? });
+        steps.push(Step { how: WriteMode::CreateIfMissing, object: pool_object(name)? });
     }
     steps.extend(agents::rights().into_iter().chain(admission::agent_guard()).map(apply));
     let pods = options.daemon_image.clone().map(|image| AgentPods { image, kubeconfig: None });
@@ -107,7 +107,8 @@ fn settings_step(options: &Options, image: &str) -> Result<Step, InstallError> {
     spec.config_server.proxy_protocol_from = options.balancers.iter().map(ToString::to_string).collect();
     let mut record = Detected::of(&object.metadata);
     // A machine could not use the kubeconfig's address where it is a loopback address.
-    let usable = options.detected.api_server_url.clone().filter(|url| settings::usable(Some(url)).is_some());
+    let usable =
+        options.detected.api_server_url.clone().filter(|url| settings::reachable_url(Some(url)).is_some());
     let dns = (options.given.cluster_dns_ip.clone(), options.detected.cluster_dns_ip.clone());
     choose(
         &mut record,
@@ -143,7 +144,7 @@ fn settings_step(options: &Options, image: &str) -> Result<Step, InstallError> {
     let object = json!({
         "apiVersion": "machineconfig.dev/v1alpha1", "kind": "MachineConfigOperator", "metadata": metadata, "spec": spec,
     });
-    Ok(Step { how: How::Apply, object })
+    Ok(Step { how: WriteMode::Apply, object })
 }
 
 /// What is said now counts; what is found out replaces only what was found out before.
@@ -191,12 +192,12 @@ pub(crate) fn controller_config(
     let how = match there {
         None => {
             without_empty(&mut object);
-            How::CreateIfMissing
+            WriteMode::CreateIfMissing
         }
         Some(_) if !changes => return Ok((config, None)),
         Some(there) => {
             patch["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"].clone();
-            How::Update(patch)
+            WriteMode::Update(patch)
         }
     };
     Ok((config, Some(Step { how, object })))

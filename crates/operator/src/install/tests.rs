@@ -1,6 +1,6 @@
 //! Tables for the plan of an installation, and for what is read from an earlier one.
 
-use super::existing::{asks, balancers, pull_secret};
+use super::existing::{balancers, pull_secret, requires_token};
 use super::plan::pool_object;
 use super::*;
 use crate::objects::resource;
@@ -159,7 +159,7 @@ fn of_what_is_there_only_what_is_said_changes() {
     assert_eq!(kinds(&said), ["update ControllerConfig machine-config-controller"]);
     let steps = plan(&said).unwrap();
     let step = steps.iter().find(|s| s.object["kind"] == "ControllerConfig").unwrap();
-    let How::Update(patch) = &step.how else { panic!("{step:?}") };
+    let WriteMode::Update(patch) = &step.how else { panic!("{step:?}") };
     let urls = json!({"apiServerInternalURI": "https://b:6443", "apiServerURL": "https://b:6443"});
     assert_eq!(patch["spec"], json!({"infra": {"status": urls}}));
     assert_eq!(patch["metadata"]["resourceVersion"], "7");
@@ -189,9 +189,9 @@ fn what_an_earlier_installation_says_is_read() {
         "--proxy-protocol-from=10.0.0.4/31",
         "--proxy-protocol-from=fd00::/64"
     ]));
-    assert!(asks(&full));
+    assert!(requires_token(&full));
     assert_eq!(balancers(&full), nets);
-    assert!(!asks(&json!({})) && balancers(&json!({})).is_empty());
+    assert!(!requires_token(&json!({})) && balancers(&json!({})).is_empty());
     let named = |secret: Value| pull_secret(&json!({"spec": {"pullSecret": secret}}));
     let at = |namespace: &str| Some((namespace.to_owned(), "p".to_owned()));
     assert_eq!(named(json!({"name": "p", "namespace": "n"})), at("n"));

@@ -13,8 +13,8 @@ pub(crate) const UPGRADEABLE: &str = "Upgradeable";
 /// The installation is not to be upgraded now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{} says that this installation must not be upgraded now ({reason}): {message}. Nothing was written. Do what it says and run \
-     this again, or pass --allow-not-upgradeable to upgrade all the same",
+    "{} says that this installation must not be upgraded now ({reason}): {message}. Nothing was written. Do what it says and \
+     run this again, or pass --allow-not-upgradeable to upgrade anyway",
     settings_name::name()
 )]
 pub struct NotUpgradeable {

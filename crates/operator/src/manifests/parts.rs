@@ -3,7 +3,7 @@
 //! What it is not: the pods (see `pods`), and how they are reached (see `network`).
 
 pub(crate) use crate::accounts::METRICS;
-use crate::manifests::replicas::Scaled;
+use crate::manifests::replicas::ReplicaOverride;
 use api::names::{NAMESPACE, label};
 use ipnet::IpNet;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub(crate) struct Parts<'a> {
     /// How many controllers run, see [`crate::manifests::replicas::controllers`].
     pub(crate) controllers: u32,
     /// Another number that somebody has set.
-    pub(crate) scaled: Option<&'a Scaled>,
+    pub(crate) scaled: Option<&'a ReplicaOverride>,
 }
 
 /// The label by which the pods of a part are found.

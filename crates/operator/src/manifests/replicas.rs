@@ -14,14 +14,14 @@ pub(crate) fn controllers(control_plane_topology: &str) -> u32 {
 
 /// Somebody has scaled the controllers' Deployment: its number is not the one that was written. It is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Scaled {
+pub(crate) struct ReplicaOverride {
     /// Its number of replicas.
     pub(super) has: u32,
     /// The number that was written, from its record. It is kept, so that the Deployment still counts as scaled.
     pub(super) recorded: String,
 }
 
-impl Scaled {
+impl ReplicaOverride {
     /// `None`: nobody has scaled it.
     pub(crate) fn of(deployment: &Value) -> Option<Self> {
         let has = deployment.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);

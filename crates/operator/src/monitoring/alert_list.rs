@@ -28,8 +28,8 @@ pub const ALERTS: [Alert; 33] = [
         "15m",
         "max by (pool) (mco_degraded_machine_count) > 0",
         "{{ $value }} nodes of pool {{ $labels.pool }} are Degraded.",
-        "These nodes cannot reach their config. The others go on within maxUnavailable. `mco status` names the nodes and the \
-         reason.",
+        "These nodes cannot reach their config. The other nodes continue within maxUnavailable. `mco status` names the nodes \
+         and the reason.",
     ),
     alert(
         "MCCRolloutStalled",
@@ -49,8 +49,8 @@ pub const ALERTS: [Alert; 33] = [
         "5m",
         "count_over_time(count by (node, pool) (mco_state{state=\"Updating\"})[1h:1m]) >= 59",
         "Node {{ $labels.node }} has been on its way to a new config for more than an hour.",
-        "A node needs minutes for a change, a reboot included. It holds a place of maxUnavailable meanwhile. `mco status` says \
-         what it does.",
+        "A node needs minutes for a change, a reboot included. Meanwhile it takes a slot of maxUnavailable. `mco status` \
+         says what it is doing.",
     ),
     alert(
         "MCCDrainBlocked",
@@ -58,7 +58,7 @@ pub const ALERTS: [Alert; 33] = [
         "",
         "max by (node) (mcc_drain_blocked_seconds) > 1800",
         "The drain of node {{ $labels.node }} has been waiting for pods for {{ $value | humanizeDuration }}.",
-        "Most often a PodDisruptionBudget lets no pod go. `mco status` names the pods and what keeps them.",
+        "Most often a PodDisruptionBudget allows no eviction. `mco status` names the pods and what blocks them.",
     ),
     alert(
         "MCCDrainError",
@@ -66,7 +66,7 @@ pub const ALERTS: [Alert; 33] = [
         "",
         "max by (node) (mcc_drain_err) > 0",
         "Node {{ $labels.node }} could not be drained for more than an hour.",
-        "The rollout waits for it, and it stays cordoned. `mco status` names the pods and what keeps them.",
+        "The rollout waits for it, and it stays cordoned. `mco status` names the pods and what blocks them.",
     ),
     alert(
         "MCCPoolHeld",
@@ -75,7 +75,7 @@ pub const ALERTS: [Alert; 33] = [
         "max by (pool) (mcc_rollout_held) > 0",
         "Pool {{ $labels.pool }} has been held back for a day.",
         "Somebody forgot a pause or a pin, or the config cannot be rendered. The certificates that ControllerConfig \
-         distributes reach its nodes all the same; every other change waits. `mco status` says why.",
+         distributes still reach its nodes; every other change waits. `mco status` says why.",
     ),
     alert(
         "MCCPausedWithChanges",
@@ -133,8 +133,8 @@ pub const ALERTS: [Alert; 33] = [
         "1h",
         "max by (bundle) (mcc_certificate_not_after_timestamp_seconds) - time() < 30 * 86400",
         "The certificates in {{ $labels.bundle }} of the ControllerConfig end in {{ $value | humanizeDuration }}.",
-        "Hosts are given these. After that kubelets, agents or container runtimes trust nobody who has a certificate of these \
-         authorities. Renew the authority: its new certificate reaches the hosts by itself.",
+        "Hosts trust these authorities. After that, kubelets, agents or container runtimes no longer trust the certificates \
+         that the authorities have issued. Renew the authority: its new certificate reaches the hosts by itself.",
     ),
     alert(
         "OCLBuildFailed",
@@ -169,8 +169,8 @@ pub const ALERTS: [Alert; 33] = [
         "10m",
         "max by (step) (mco_operator_step_failed) > 0",
         "The operator cannot continue at its step {{ $labels.step }}.",
-        "Running parts are not affected, but nothing that is missing or changed is put back, and an upgrade stands still. The condition \
-         Degraded of MachineConfigOperator `cluster` names the object and the remedy.",
+        "Running parts are not affected, but nothing that is missing or changed is put back, and an upgrade does not \
+         continue. The condition Degraded of MachineConfigOperator `cluster` names the object and the remedy.",
     ),
     alert(
         "MCONoOperator",
@@ -194,7 +194,7 @@ pub const ALERTS: [Alert; 33] = [
         Warning,
         "2m",
         "max by (instance) (mcd_pivot_errors_total) > 0",
-        "The agent on {{ $labels.instance }} could not bring its node to the wanted OS.",
+        "The agent on {{ $labels.instance }} could not change the OS of its node as its config asks.",
         "An OS image, kernel arguments, a kernel or extensions failed to be fetched or staged. The node keeps what it boots, and \
          the agent tries again. The condition of its MachineConfigNode and `mco status` say what failed.",
     ),
@@ -228,7 +228,7 @@ pub const ALERTS: [Alert; 33] = [
         "5m",
         "max by (instance) (mcs_source_up) == 0",
         "The config server on {{ $labels.instance }} cannot read the cluster.",
-        "Machines that boot get what it last saw. Look at the API server and at the pod's log.",
+        "Machines that boot get the last configs that it read. Look at the API server and at the pod's log.",
     ),
     alert(
         "MCSConfigHeldBack",
@@ -236,7 +236,7 @@ pub const ALERTS: [Alert; 33] = [
         "1h",
         "max by (pool) (mcs_config_held_back) > 0",
         "New machines of pool {{ $labels.pool }} do not get its newest config.",
-        "The config server cannot serve it, and serves the one before. Its log names the reason.",
+        "The config server cannot serve it, and serves the previous one. Its log names the reason.",
     ),
     alert(
         "MCSCertificateExpires",
@@ -260,7 +260,7 @@ pub const ALERTS: [Alert; 33] = [
         "",
         "sum by (instance) (increase(mcs_certificate_failures_total[30m])) > 0",
         "A new certificate cannot be used by the config server on {{ $labels.instance }}.",
-        "The one before stays in force. The pod's log says what is wrong with the files.",
+        "The previous one stays in use. The pod's log says what is wrong with the files.",
     ),
     alert(
         "MCSBootTokensRefused",
@@ -268,7 +268,8 @@ pub const ALERTS: [Alert; 33] = [
         "",
         "sum by (result) (increase(mcs_boot_token_checks_total{result!=\"accepted\"}[15m])) > 20",
         "The config server has refused {{ $value | humanize }} boot tokens within 15 minutes: {{ $labels.result }}.",
-        "Machines whose token is spent or expired, or somebody who guesses. `mco token list` shows those that are valid.",
+        "Either machines send spent or expired tokens, or somebody is guessing tokens. `mco token list` shows those that are \
+         valid.",
     ),
     alert(
         "RuncDeprecated",

@@ -95,7 +95,7 @@ pub(super) fn kept_label() -> String {
 
 /// What a pass works with.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct ClusterState {
     /// The settings. `None`: nothing was installed by settings; the parts run elsewhere.
     pub(super) settings: Option<MachineConfigOperator>,
     /// The ControllerConfig, as the API server returned it.
@@ -195,12 +195,12 @@ pub(super) async fn rendered(
 }
 
 /// Reads everything that the steps need.
-pub(super) async fn read(client: &Client) -> Result<Seen, CallError> {
+pub(super) async fn read(client: &Client) -> Result<ClusterState, CallError> {
     let settings = settings(client).await?;
     let all = ListParams::default();
     if settings.is_none() {
         let (config, pools) = futures::try_join!(config(client), pools(client))?;
-        return Ok(Seen { config, pools, ..Seen::default() });
+        return Ok(ClusterState { config, pools, ..ClusterState::default() });
     }
     let definitions: Option<Api<DynamicObject>> =
         resource(&json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}))
@@ -221,13 +221,13 @@ pub(super) async fn read(client: &Client) -> Result<Seen, CallError> {
         evaluation(client),
         image_builds(client),
         pools(client),
-        kept(client),
+        kept_objects(client),
         definitions,
         mutates,
         release::read(client)
     )?;
     let (interrupted, push_secrets) = builds;
-    Ok(Seen {
+    Ok(ClusterState {
         settings,
         config,
         machine_configuration,
@@ -243,7 +243,7 @@ pub(super) async fn read(client: &Client) -> Result<Seen, CallError> {
 }
 
 /// The objects with our label, and the Secrets of booting machines and of who reads metrics.
-pub(crate) async fn kept(client: &Client) -> Result<Vec<Value>, CallError> {
+pub(crate) async fn kept_objects(client: &Client) -> Result<Vec<Value>, CallError> {
     let params = ListParams::default().labels(&kept_label());
     let lists = KINDS
         .iter()

@@ -44,7 +44,7 @@ impl Metrics {
         );
         registry.register(
             "mco_operator_passes",
-            "Passes through all steps, by how they ended",
+            "Passes through all steps, by their outcome",
             passes.clone(),
         );
         registry.register(
@@ -54,12 +54,12 @@ impl Metrics {
         );
         registry.register(
             "mco_operator_applied",
-            "Objects that were applied because they were not as wanted",
+            "Objects that were applied because they differed from the settings",
             applied.clone(),
         );
         registry.register(
             "mco_operator_deleted",
-            "Objects that were deleted because nothing wants them any more",
+            "Objects that were deleted because the settings no longer ask for them",
             deleted.clone(),
         );
         metrics

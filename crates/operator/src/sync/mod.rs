@@ -29,7 +29,7 @@ pub(crate) mod status;
 
 pub use metrics::sample as metrics_sample;
 pub use options::Options;
-pub use run::{StartError, once, run};
+pub use run::{StartError, run, run_once};
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -124,18 +124,18 @@ pub struct Stopped {
     pub stop: Stop,
 }
 
-/// Which failures a pass has met.
+/// The failures that a pass has met.
 #[derive(Debug, Default)]
-struct Course {
+struct PassFailures {
     /// Failures that hold up no other step, in the steps' order: the step and why.
     remembered: Vec<(Step, String)>,
     /// Where the pass stopped.
     stopped: Option<Stopped>,
 }
 
-impl Course {
-    /// Takes note of a step that did not end well, and says whether the pass goes on.
-    fn stop(&mut self, stopped: Stopped) -> ControlFlow<()> {
+impl PassFailures {
+    /// Records a step that did not succeed. Returns whether the pass goes on.
+    fn record(&mut self, stopped: Stopped) -> ControlFlow<()> {
         match stopped {
             Stopped { step, stop: Stop::Failed(why) } if !step.is_needed() => {
                 self.remembered.push((step, why));
@@ -150,7 +150,7 @@ impl Course {
 
     /// What the pass reports. While parts are rolled out, that is what it waits for; pools may take days. Of several failures
     /// the one that holds up other steps gives the reason, else the first one.
-    fn end(self) -> Option<Stopped> {
+    fn reported(self) -> Option<Stopped> {
         let first = match self.stopped {
             Some(Stopped { step, stop: Stop::Failed(why) }) => Some((step, why)),
             None | Some(Stopped { step: Step::RequiredPools, .. }) if !self.remembered.is_empty() => None,
@@ -264,14 +264,14 @@ mod tests {
             (vec![config], Some(failed(Step::Rights, "no")), Some(failed(Step::Rights, "no; also: stale"))),
         ];
         for (remembered, later, want) in rows {
-            let mut course = Course::default();
+            let mut failures = PassFailures::default();
             for step in &remembered {
-                assert_eq!(course.stop(failed(*step, "stale")), ControlFlow::Continue(()));
+                assert_eq!(failures.record(failed(*step, "stale")), ControlFlow::Continue(()));
             }
             if let Some(later) = later.clone() {
-                assert_eq!(course.stop(later), ControlFlow::Break(()), "it holds up those after it");
+                assert_eq!(failures.record(later), ControlFlow::Break(()), "it holds up those after it");
             }
-            assert_eq!(course.end(), want, "{remembered:?}, then {later:?}");
+            assert_eq!(failures.reported(), want, "{remembered:?}, then {later:?}");
         }
     }
 
@@ -294,11 +294,15 @@ mod tests {
         assert!(order.map(at).is_sorted(), "{:?}", order.map(at));
         // Whatever stops one of them keeps the release from the pools: none of these is passed over.
         for step in order.into_iter().take_while(|s| *s != Step::Release) {
-            let mut course = Course::default();
+            let mut failures = PassFailures::default();
             let stop = Stop::Waiting("its pods".to_owned());
-            assert_eq!(course.stop(Stopped { step, stop }), ControlFlow::Break(()), "{step}");
+            assert_eq!(failures.record(Stopped { step, stop }), ControlFlow::Break(()), "{step}");
             let stop = Stop::Failed("an image that does not exist".to_owned());
-            assert_eq!(Course::default().stop(Stopped { step, stop }), ControlFlow::Break(()), "{step}");
+            assert_eq!(
+                PassFailures::default().record(Stopped { step, stop }),
+                ControlFlow::Break(()),
+                "{step}"
+            );
         }
         assert_eq!(at(Step::RequiredPools), STEPS.len() - 1, "the pools come last");
     }

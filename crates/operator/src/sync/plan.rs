@@ -5,7 +5,7 @@
 use super::objects::{Key, marked};
 use super::{STEPS, Work};
 use crate::manifests::parts::Parts;
-use crate::manifests::replicas::{self, Scaled};
+use crate::manifests::replicas::{self, ReplicaOverride};
 use crate::manifests::{admission, agents, pods, rights};
 use crate::monitoring;
 use crate::settings;
@@ -25,7 +25,7 @@ pub(crate) struct Inputs<'a> {
     /// The ControllerConfig; `None`: there is none yet.
     pub(crate) config: Option<&'a ControllerConfig>,
     /// The number of controllers that somebody has set.
-    pub(crate) scaled: Option<&'a Scaled>,
+    pub(crate) scaled: Option<&'a ReplicaOverride>,
     /// The image that this operator runs in. `None`: it is not a pod.
     pub(crate) own_image: Option<&'a str>,
     /// How much the parts log, if not as usual.
@@ -153,7 +153,7 @@ pub(super) fn monitoring(inputs: &Inputs<'_>) -> Result<Vec<Value>, String> {
         if wanted.agents.is_some() {
             all.push(monitoring::agents());
         }
-        all.extend(scraped(wanted).into_iter().map(monitoring::monitor));
+        all.extend(parts_with_metrics(wanted).into_iter().map(monitoring::monitor));
     }
     if wanted.prometheus && inputs.prometheus.rules {
         all.push(monitoring::prometheus_rule());
@@ -173,14 +173,14 @@ pub(super) fn dashboard(inputs: &Inputs<'_>) -> Result<Vec<Value>, String> {
 }
 
 /// The parts that need a certificate for HTTPS within the cluster.
-pub(super) fn certified(wanted: &CheckedSettings) -> Vec<&'static str> {
-    let mut parts = scraped(wanted);
+pub(super) fn parts_with_certificates(wanted: &CheckedSettings) -> Vec<&'static str> {
+    let mut parts = parts_with_metrics(wanted);
     parts.extend(wanted.dashboard.as_ref().map(|_| rights::DASHBOARD));
     parts
 }
 
 /// The parts that run as pods and have metrics.
-pub(super) fn scraped(wanted: &CheckedSettings) -> Vec<&'static str> {
+pub(super) fn parts_with_metrics(wanted: &CheckedSettings) -> Vec<&'static str> {
     let mut parts = vec![rights::CONTROLLER, rights::SERVER, rights::OPERATOR];
     parts.extend(wanted.agents.as_ref().map(|_| rights::AGENT));
     parts

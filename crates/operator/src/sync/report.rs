@@ -4,7 +4,7 @@
 //! What it is not: the words (see `status`).
 
 use super::metrics::{Metrics, Outcome};
-use super::pass::Passed;
+use super::pass::PassResult;
 use super::status::{self, DEGRADED, EVALUATION, Facts, OPERATOR, RELEASE};
 use super::{Step, Stop};
 use crate::manifests::rights::{self, CLUSTER_OPERATOR};
@@ -21,7 +21,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 /// Writes the status. A failure is logged: the next pass computes the same status again.
-pub(super) async fn report(client: &Client, metrics: &Metrics, passed: &Passed) {
+pub(super) async fn report(client: &Client, metrics: &Metrics, passed: &PassResult) {
     let failed = passed.stopped.as_ref().filter(|s| matches!(s.stop, Stop::Failed(_)));
     let result = match (&passed.stopped, passed.conflict) {
         (_, true) => "conflict",
@@ -47,7 +47,7 @@ pub(super) fn unread(metrics: &Metrics) {
 }
 
 /// Which reasons of Upgradeable nobody has looked for in this pass.
-fn not_looked_for(passed: &Passed) -> Vec<&'static str> {
+fn not_looked_for(passed: &PassResult) -> Vec<&'static str> {
     let is_read = passed.stopped.as_ref().is_none_or(|s| s.step != Step::Read);
     [
         (is_read, status::INTERRUPTED_BUILD),
@@ -61,7 +61,11 @@ fn not_looked_for(passed: &Passed) -> Vec<&'static str> {
     .collect()
 }
 
-async fn write(client: &Client, settings: &MachineConfigOperator, passed: &Passed) -> Result<(), CallError> {
+async fn write(
+    client: &Client,
+    settings: &MachineConfigOperator,
+    passed: &PassResult,
+) -> Result<(), CallError> {
     let before = settings.status.clone().unwrap_or_default();
     let kubelets = passed.kubelets.as_ref().map(|(server, all)| (*server, all.as_slice()));
     let facts = Facts {
@@ -130,7 +134,7 @@ fn events(
         events.push(event(
             settings,
             OperatorEvent::OperatorVersionChanged,
-            &format!("the cluster was brought{old} to {new}"),
+            &format!("the installed version changed{old} to {new}"),
             now,
         ));
     }
@@ -304,7 +308,7 @@ mod tests {
         assert_eq!(told(&worse, &fine), Vec::<String>::new());
         assert_eq!(
             told(&fine, &status(None, Some("v2"))),
-            ["OperatorVersionChanged: the cluster was brought from v1 to v2"]
+            ["OperatorVersionChanged: the installed version changed from v1 to v2"]
         );
     }
 

@@ -44,14 +44,14 @@ impl Rotation {
 
 /// What the annotations of the ControllerConfig say; empty where there are none.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Says<'a> {
+pub(super) struct RotationNotes<'a> {
     /// OpenShift's annotation.
     pub(super) rotate: &'a str,
     /// The time of the last rotation.
     pub(super) rotated_at: &'a str,
 }
 
-impl<'a> Says<'a> {
+impl<'a> RotationNotes<'a> {
     /// Reads them.
     pub(super) fn of(config: Option<&'a Value>) -> Self {
         let note =
@@ -61,7 +61,12 @@ impl<'a> Says<'a> {
 }
 
 /// Plans the next step. `there`: the ConfigMap; `says`: the annotations; `ca`: the CA in PEM.
-pub(super) fn plan(there: Option<&ConfigMap>, says: Says<'_>, ca: &[u8], now: Timestamp) -> Rotation {
+pub(super) fn plan(
+    there: Option<&ConfigMap>,
+    says: RotationNotes<'_>,
+    ca: &[u8],
+    now: Timestamp,
+) -> Rotation {
     let say = |word: &'static str| (says.rotate != word).then_some(word);
     let Some(there) = there else {
         return Rotation { map: Some(map(ca, None, None)), rotate: say("false"), rotated_at: None };
@@ -112,8 +117,8 @@ mod tests {
         map
     }
 
-    fn says<'a>(rotate: &'a str, rotated_at: &'a str) -> Says<'a> {
-        Says { rotate, rotated_at }
+    fn says<'a>(rotate: &'a str, rotated_at: &'a str) -> RotationNotes<'a> {
+        RotationNotes { rotate, rotated_at }
     }
 
     #[test]

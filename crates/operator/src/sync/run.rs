@@ -9,7 +9,7 @@
 use super::cluster::{KINDS, Kind, kept_label};
 use super::metrics::Metrics;
 use super::options::Options;
-use super::pass::{Passed, Syncer};
+use super::pass::{PassResult, Syncer};
 use super::plan::Prometheus;
 use super::{AGAIN, Step, Stop, report};
 use crate::accounts::OPERATOR;
@@ -87,7 +87,7 @@ pub enum StartError {
 ///
 /// # Errors
 /// The first step that failed.
-pub async fn once(client: Client, options: Options) -> Result<Vec<String>, StartError> {
+pub async fn run_once(client: Client, options: Options) -> Result<Vec<String>, StartError> {
     let metrics = Arc::new(Metrics::new(&mut Registry::default()));
     let mut syncer = Syncer::new(client, options, metrics);
     let mut passed = Box::pin(syncer.pass()).await?;
@@ -138,12 +138,12 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         }
         false => Candidacy::alone(),
     };
-    while candidacy.won(&stop).await.is_some() {
+    while candidacy.until_leader(&stop).await.is_some() {
         metrics.leader.set(1);
         let syncer = Syncer::new(client.clone(), options.clone(), Arc::clone(&metrics));
         tokio::select! {
             () = stop.cancelled() => {}
-            () = candidacy.lost() => {}
+            () = candidacy.until_lost() => {}
             () = term(syncer) => {}
         }
         stands_by(&metrics);
@@ -198,7 +198,7 @@ enum Rest {
 }
 
 /// How long to wait, after so many failures and conflicts in a row.
-fn rest(passed: Option<&Passed>, failures: u32, conflicts: u32) -> Rest {
+fn rest(passed: Option<&PassResult>, failures: u32, conflicts: u32) -> Rest {
     match passed {
         None => Rest::All(RETRY.delay(failures)),
         Some(passed) if passed.conflict && conflicts < CONFLICTS => Rest::None,
@@ -219,7 +219,7 @@ fn rest(passed: Option<&Passed>, failures: u32, conflicts: u32) -> Rest {
 }
 
 /// Whether the pass has ended because there are no settings.
-fn lacks_settings(passed: &Passed) -> bool {
+fn lacks_settings(passed: &PassResult) -> bool {
     passed.seen.settings.is_none() && passed.stopped.as_ref().is_some_and(|s| s.step == Step::Settings)
 }
 
@@ -301,7 +301,7 @@ struct Followed {
 }
 
 impl Followed {
-    fn of(passed: &Passed) -> Self {
+    fn of(passed: &PassResult) -> Self {
         Self {
             by_settings: passed.seen.settings.is_some(),
             prometheus: Prometheus::of(&passed.seen.definitions),

@@ -7,7 +7,7 @@ use crate::install::foreign::{self, Foreign};
 use crate::install::{PullSecret, pull_secret_in, pull_secret_of};
 use crate::manifests::{admission, agents, rights};
 use crate::objects::Key;
-use crate::sync::cluster::{api_of, config, kept};
+use crate::sync::cluster::{api_of, config, kept_objects};
 use api::boot_token;
 use api::names::{GROUP, NAMESPACE, label};
 use client::{CallError, call, call_optional};
@@ -121,7 +121,7 @@ pub async fn find(client: &Client) -> Result<Facts, UninstallError> {
         facts.objects.extend(get(client, &candidate).await?);
     }
     // What the operator keeps outside of its namespace, of whatever version it is.
-    for object in kept(client).await? {
+    for object in kept_objects(client).await? {
         let key = Key::of(&object);
         let known = facts.objects.iter().any(|o| Key::of(o) == key);
         if !known && ![NAMESPACE, boot_token::NAMESPACE].contains(&key.namespace.as_str()) {

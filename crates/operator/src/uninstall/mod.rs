@@ -21,7 +21,7 @@ mod restore;
 pub use execute::carry_out;
 pub use find::find;
 pub use plan::{Action, Facts, Plan, plan};
-pub use restore::{Member, Progress, Stand, look_at_hosts, restore_hosts};
+pub use restore::{NodeToRestore, Progress, RestoreState, look_at_hosts, restore_hosts};
 
 use client::CallError;
 use std::collections::BTreeMap;
@@ -35,8 +35,8 @@ pub enum UninstallError {
     Call(#[from] CallError),
     /// Another one runs this cluster.
     #[error(
-        "another Machine Config Operator runs this cluster: {why}. Nothing of this one is installed, and nothing was removed; \
-         see kubectl config current-context for the cluster that is meant"
+        "another Machine Config Operator runs this cluster: {why}. Nothing of this one is installed, and nothing was \
+         removed; check with kubectl config current-context that this is the right cluster"
     )]
     Foreign {
         /// How it is known.

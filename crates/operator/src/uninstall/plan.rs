@@ -64,10 +64,10 @@ impl fmt::Display for Action {
                 )
             }
             Self::Delete { object, .. } => write!(f, "delete {}", Key::of(object)),
-            Self::Release { object } => write!(f, "take our finalizers off {}", Key::of(object)),
-            Self::Clean { node, .. } => write!(f, "take our annotations off Node {node}"),
+            Self::Release { object } => write!(f, "remove our finalizers from {}", Key::of(object)),
+            Self::Clean { node, .. } => write!(f, "remove our annotations from Node {node}"),
             Self::CleanLater => {
-                f.write_str("take our annotations and taints off Nodes that registered meanwhile")
+                f.write_str("remove our annotations and taints from Nodes that registered in the meantime")
             }
         }
     }

@@ -6,21 +6,23 @@ use crate::config::check::Component;
 use crate::config::provenance::Provenance;
 use crate::error::{Finding, RENDERED, Rule};
 use desired::Overrides;
-use desired::rules::{Broken, Compared, Part, broken};
+use desired::rules::{BrokenRule, ComparedConfig, ConfigPart, broken};
 
 /// For every broken rule of a merged config, names the MachineConfigs that ask for it: those that break it by
 /// themselves, else all that set anything in that part.
 pub(crate) fn blamed(
-    rules: &[Broken<'_>],
-    merged: Compared<'_>,
+    rules: &[BrokenRule<'_>],
+    merged: ComparedConfig<'_>,
     components: &[Component<'_>],
 ) -> Vec<Finding> {
     let empty = ignition::empty();
-    let finding = |b: &Broken<'_>| {
+    let finding = |b: &BrokenRule<'_>| {
         let mut who: Vec<(&str, String, bool)> = Vec::new();
         for c in components {
-            let of =
-                Compared { config: c.config.as_ref().unwrap_or(&empty), fips: c.machine_config.spec.fips };
+            let of = ComparedConfig {
+                config: c.config.as_ref().unwrap_or(&empty),
+                fips: c.machine_config.spec.fips,
+            };
             let Some(place) = b.part.place(of) else { continue };
             let alone = broken(None, of, Overrides::default())
                 .iter()
@@ -43,20 +45,22 @@ pub(crate) fn blamed(
     rules.iter().map(finding).collect()
 }
 
-fn rule_of(broken: &Broken<'_>) -> Rule {
+fn rule_of(broken: &BrokenRule<'_>) -> Rule {
     match broken.part {
-        Part::Unit(_) => Rule::SystemdUnit,
-        Part::File(_) if broken.is_of_contents() => Rule::FileContents,
-        Part::Fips => Rule::MachineConfig,
-        Part::File(_) | Part::Section(_) | Part::Link(_) | Part::Directory(_) | Part::User(_) => {
-            Rule::Ignition
-        }
+        ConfigPart::Unit(_) => Rule::SystemdUnit,
+        ConfigPart::File(_) if broken.is_of_contents() => Rule::FileContents,
+        ConfigPart::Fips => Rule::MachineConfig,
+        ConfigPart::File(_)
+        | ConfigPart::Section(_)
+        | ConfigPart::Link(_)
+        | ConfigPart::Directory(_)
+        | ConfigPart::User(_) => Rule::Ignition,
     }
 }
 
 /// Files whose contents, compression and hash come from several MachineConfigs and do not fit together. By Ignition's
 /// merge rules a hash survives when another MachineConfig replaces the contents without giving its own hash.
-pub(crate) fn mixed(config: &ignition::Config, provenance: &Provenance) -> Vec<Finding> {
+pub(crate) fn mismatched_hashes(config: &ignition::Config, provenance: &Provenance) -> Vec<Finding> {
     let files = config.storage.files.iter().enumerate();
     let bad = files.filter_map(|(i, f)| Some((i, f.contents.check().err()?)));
     let finding = |(i, e): (usize, ignition::ResourceError)| {

@@ -41,7 +41,7 @@ pub struct Change {
     pub things: Vec<Setting>,
     /// Who wrote it last; absent if it no longer exists.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub written: Option<Written>,
+    pub written: Option<FieldWrite>,
     /// The MachineConfig does not exist any more.
     pub deleted: bool,
     /// The MachineConfig was written again after this config was rendered, so the named writer may have changed
@@ -81,7 +81,7 @@ impl fmt::Display for Setting {
 /// A write, as recorded in `managedFields`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Written {
+pub struct FieldWrite {
     /// The field manager: `kubectl-client-side-apply`, `argocd-controller` and so on.
     pub by: String,
     /// When.
@@ -120,11 +120,11 @@ fn kept_by(metadata: &ObjectMeta) -> Option<String> {
 }
 
 /// The last write of an object.
-pub fn last_write(metadata: &ObjectMeta) -> Option<Written> {
+pub fn last_write(metadata: &ObjectMeta) -> Option<FieldWrite> {
     let entries = metadata.managed_fields.iter().flatten().filter(|e| e.subresource.is_none());
     let last = entries.max_by(|a, b| a.time.cmp(&b.time))?;
     let by = last.manager.clone().unwrap_or_default();
-    Some(Written { by, at: last.time.clone(), kept_by: kept_by(metadata) })
+    Some(FieldWrite { by, at: last.time.clone(), kept_by: kept_by(metadata) })
 }
 
 /// The steps between rendered configs, given oldest first. `sources` are the present MachineConfigs, by name.

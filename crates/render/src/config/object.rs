@@ -41,7 +41,7 @@ pub(crate) fn rendered(
 }
 
 /// Stores the provenance on the object if both fit. A config is never refused because of it.
-pub(crate) fn keep(rendered: &mut MachineConfig, provenance: &Provenance) {
+pub(crate) fn store_provenance(rendered: &mut MachineConfig, provenance: &Provenance) {
     let Some(packed) = provenance.pack() else { return };
     let annotations = rendered.metadata.annotations.get_or_insert_default();
     annotations.insert(annotation::PROVENANCE.to_owned(), packed);

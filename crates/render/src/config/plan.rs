@@ -2,12 +2,12 @@
 //!
 //! What it is not: the rules of each step (see `check`, `merge`, `name`), or the resulting object (see `object`).
 
-use crate::config::blame::{blame, mixed};
+use crate::config::blame::{blame, mismatched_hashes};
 use crate::config::check::{Checked, Component, validate_machine_config};
 use crate::config::inputs::Inputs;
 use crate::config::merge::{OsImages, merge, sort};
 use crate::config::name::name;
-use crate::config::object::{fits, keep, largest, reference, rendered};
+use crate::config::object::{fits, largest, reference, rendered, store_provenance};
 use crate::config::provenance::{self, Provenance};
 use crate::config::reconcilable::reconcilable;
 use crate::config::streams;
@@ -165,7 +165,7 @@ pub(crate) fn plan_checked<'a>(
         return Err(fail(Reason::Refused, vec![finding]));
     }
     if mode == Mode::Cluster {
-        let findings = mixed(&merged.config, &provenance);
+        let findings = mismatched_hashes(&merged.config, &provenance);
         if !findings.is_empty() {
             return Err(fail(Reason::Refused, findings));
         }
@@ -195,7 +195,7 @@ pub(crate) fn plan_checked<'a>(
     let source = order.iter().map(|mc| reference(mc.metadata.name.as_deref().unwrap_or_default())).collect();
     // Before there is a cluster, the output must be what the reference implementation writes.
     if mode == Mode::Cluster {
-        keep(&mut rendered, &provenance);
+        store_provenance(&mut rendered, &provenance);
     }
     Ok(RenderPlan { rendered, config: merged.config, source, provenance, warnings })
 }

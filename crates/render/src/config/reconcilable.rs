@@ -10,7 +10,7 @@ use crate::config::merge::{Merged, sort};
 use crate::error::{Finding, Reason, Rule};
 use crate::version::Mode;
 use api::k8s::ResourceExt as _;
-use desired::rules::{Broken, Compared, at_install, broken};
+use desired::rules::{BrokenRule, ComparedConfig, at_install, broken};
 
 /// Whether the machines in the pool's present config can apply the new one; if the pool has none, whether any machine
 /// can. Before there is a cluster, or if only newly installed machines would get all of the config, the result is a
@@ -21,7 +21,7 @@ pub(crate) fn reconcilable<'a>(
     merged: &Merged,
     components: &dyn Fn() -> Vec<Component<'a>>,
 ) -> Result<Vec<Finding>, (Reason, Vec<Finding>)> {
-    let new = Compared { config: &merged.config, fips: merged.spec.fips };
+    let new = ComparedConfig { config: &merged.config, fips: merged.spec.fips };
     let other = inputs.current.filter(|c| c.metadata.name.as_deref() != Some(name));
     let config = match other.and_then(|c| c.spec.config.as_ref()).filter(|c| !c.is_null()) {
         None => ignition::empty(),
@@ -35,11 +35,11 @@ pub(crate) fn reconcilable<'a>(
     };
     let old = match (inputs.current, other) {
         (None, _) => None,
-        (Some(_), Some(other)) => Some(Compared { config: &config, fips: other.spec.fips }),
+        (Some(_), Some(other)) => Some(ComparedConfig { config: &config, fips: other.spec.fips }),
         // The pool is in this very config already.
         (Some(_), None) => Some(new),
     };
-    let blamed = |rules: &[Broken<'_>]| {
+    let blamed = |rules: &[BrokenRule<'_>]| {
         let mut components = components();
         sort(&mut components);
         blamed(rules, new, &components)

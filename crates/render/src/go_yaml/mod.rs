@@ -7,7 +7,7 @@
 
 mod scalar;
 
-use scalar::{Traits, base60, escape, printable, resolves};
+use scalar::{ScalarTraits, base60, escape, printable, resolves};
 use serde_json::Value;
 use std::cmp::Ordering;
 
@@ -154,14 +154,14 @@ impl<F: FnMut(&str)> Emitter<F> {
 
     fn scalar(&mut self, s: &str, indent: usize, key: bool) {
         let indent = indent + 2;
-        if let Some(traits) = Traits::of_one_word(s) {
+        if let Some(traits) = ScalarTraits::of_one_word(s) {
             return match resolves(s) || base60(s) {
                 true => self.double(s, indent, !key),
                 false if traits.plain() => self.word(s),
                 false => self.single(s, indent, !key),
             };
         }
-        let traits = Traits::of_text(s);
+        let traits = ScalarTraits::of_text(s);
         if s.contains('\n') && !key {
             if traits.literal() { self.literal(s, indent) } else { self.double(s, indent, !key) }
         } else if resolves(s) || base60(s) || traits.special || traits.space_before_break {
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_word_is_judged_as_a_text_is() {
-        let word = |s: &str| Traits::of_one_word(s).map(|t| (t.plain(), t.literal()));
+        let word = |s: &str| ScalarTraits::of_one_word(s).map(|t| (t.plain(), t.literal()));
         for s in [
             "a",
             "-",
@@ -319,7 +319,7 @@ mod tests {
             "<<",
             "!x",
         ] {
-            let text = Traits::of_text(s);
+            let text = ScalarTraits::of_text(s);
             assert_eq!(word(s), Some((text.plain(), text.literal())), "{s}");
         }
         for s in ["", "a b", "a\n", "é", "a\tb", "\u{7f}"] {
@@ -343,7 +343,7 @@ mod tests {
 
         #[test]
         fn every_word_is_judged_as_a_text_is(s in "[!-~]{1,5}") {
-            let (word, text) = (Traits::of_one_word(&s).unwrap(), Traits::of_text(&s));
+            let (word, text) = (ScalarTraits::of_one_word(&s).unwrap(), ScalarTraits::of_text(&s));
             prop_assert_eq!((word.plain(), word.literal()), (text.plain(), text.literal()));
         }
     }

@@ -5,7 +5,7 @@
 
 /// What a string's characters allow when it is written as YAML.
 #[derive(Default)]
-pub(super) struct Traits {
+pub(super) struct ScalarTraits {
     pub(super) special: bool,
     pub(super) indicators: bool,
     pub(super) leading_space: bool,
@@ -13,7 +13,7 @@ pub(super) struct Traits {
     pub(super) space_before_break: bool,
 }
 
-impl Traits {
+impl ScalarTraits {
     /// For visible ASCII without spaces, such as paths and most data URLs: only the first and last characters matter.
     pub(super) fn of_one_word(s: &str) -> Option<Self> {
         // In chunks, so that the compiler compares many bytes at once.

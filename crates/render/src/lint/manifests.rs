@@ -33,7 +33,7 @@ const SPEC_FIELDS: [&str; 7] = [
 ];
 
 #[derive(Default)]
-pub(super) struct Read {
+pub(super) struct ReadManifests {
     pub(super) configs: Vec<(MachineConfig, Value)>,
     pub(super) pools: Vec<MachineConfigPool>,
     pub(super) pinned: Vec<PinnedImageSet>,
@@ -41,8 +41,8 @@ pub(super) struct Read {
     pub(super) streams: Option<Value>,
 }
 
-pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
-    let mut read = Read::default();
+pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> ReadManifests {
+    let mut read = ReadManifests::default();
     let mut seen: BTreeMap<(String, String), &str> = BTreeMap::new();
     let mut mirrors = Vec::new();
     for (origin, value) in manifests {

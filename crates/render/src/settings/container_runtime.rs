@@ -218,7 +218,7 @@ impl ContainerRuntimeConfig {
 #[expect(clippy::needless_pass_by_value, reason = "json! values read better where they stand")]
 mod tests {
     use super::*;
-    use crate::template::Part;
+    use crate::template::RenderedTemplate;
     use serde_json::json;
 
     fn read(config: Value) -> Result<ContainerRuntimeConfig, ContainerRuntimeError> {
@@ -297,7 +297,7 @@ mod tests {
                 &Versions::unknown(),
             )?;
             let texts = [STORAGE_CONF, "/etc/crio/crio.conf.d/01-ctrcfg-additionalArtifactStores"]
-                .map(|path| kubelet::template_file(&[Part::of(&mc)], path).unwrap_or_default());
+                .map(|path| kubelet::template_file(&[RenderedTemplate::of(&mc)], path).unwrap_or_default());
             Ok::<_, ContainerRuntimeError>(texts)
         };
         let [storage, artifacts] = made(Some("[storage]\ndriver = \"overlay\"\n"), true).unwrap();

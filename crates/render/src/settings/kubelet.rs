@@ -5,7 +5,7 @@
 
 use crate::go_yaml;
 use crate::settings::durations::normalise_durations;
-use crate::template::Part;
+use crate::template::RenderedTemplate;
 use crate::version::Versions;
 use api::names::{WORKER, annotation, label};
 use api::v1::{MachineConfig, MachineConfigSpec};
@@ -70,14 +70,14 @@ pub(crate) struct Original {
 }
 
 /// The kubelet's config in the templates of a role; `None` if there is none and it is left to others.
-pub(crate) fn original(of_role: &[Part]) -> Option<Original> {
+pub(crate) fn original(of_role: &[RenderedTemplate]) -> Option<Original> {
     [Form::Whole, Form::DropIn]
         .into_iter()
         .find_map(|form| Some(Original { form, text: template_file(of_role, form.path())? }))
 }
 
 /// The text of a file in the templates of a role; the last one counts.
-pub(crate) fn template_file(of_role: &[Part], path: &str) -> Option<String> {
+pub(crate) fn template_file(of_role: &[RenderedTemplate], path: &str) -> Option<String> {
     let mut files = of_role.iter().rev().flat_map(|part| &part.config.storage.files);
     let file = files.find(|f| f.path == path)?;
     file.contents.decode().ok().and_then(|b| String::from_utf8(b).ok())

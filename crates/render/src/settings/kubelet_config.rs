@@ -88,7 +88,7 @@ impl<'a> KubeletConfig<'a> {
             Some(_) => return Err(bad("spec.kubeletConfig", "must be a KubeletConfiguration".to_owned())),
         };
         let mut user = user;
-        let unknown = kubelet_fields::conform(&mut user).map_err(|wrong| {
+        let unknown = kubelet_fields::correct_spelling(&mut user).map_err(|wrong| {
             bad(&format!("spec.kubeletConfig.{}", wrong.path), format!("must be {}", wrong.expected))
         })?;
         let config = Self { name, spec, user, unknown };

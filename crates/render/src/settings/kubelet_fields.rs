@@ -193,13 +193,13 @@ pub(crate) struct WrongType {
 ///
 /// # Errors
 /// The first value of a wrong type.
-pub(crate) fn conform(config: &mut Map<String, Value>) -> Result<Vec<String>, WrongType> {
+pub(crate) fn correct_spelling(config: &mut Map<String, Value>) -> Result<Vec<String>, WrongType> {
     let mut unknown = Vec::new();
     object(config, FIELDS, "", &mut unknown)?;
     Ok(unknown)
 }
 
-/// Removes a field by a path that [`conform`] returned.
+/// Removes a field by a path that [`correct_spelling`] returned.
 pub(crate) fn remove(config: &mut Map<String, Value>, path: &str) {
     match path.split_once('.') {
         None => drop(config.remove(path)),
@@ -303,7 +303,7 @@ mod tests {
             (json!({"cpuCFSQuotaPeriod": "often"}), "cpuCFSQuotaPeriod"),
         ] {
             let mut map = config.as_object().cloned().unwrap();
-            assert_eq!(conform(&mut map).map_err(|e| e.path), Err(path.to_owned()), "{config}");
+            assert_eq!(correct_spelling(&mut map).map_err(|e| e.path), Err(path.to_owned()), "{config}");
         }
     }
 
@@ -314,7 +314,7 @@ mod tests {
             "authentication": {"x509": {"clientCAFile": "/x", "more": true}},
         });
         let mut map = config.as_object().cloned().unwrap();
-        let unknown = conform(&mut map).unwrap();
+        let unknown = correct_spelling(&mut map).unwrap();
         assert_eq!(unknown, ["authentication.x509.more", "nonsense"]);
         unknown.iter().for_each(|path| remove(&mut map, path));
         let want = json!({

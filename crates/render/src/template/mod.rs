@@ -147,12 +147,12 @@ pub struct Rendering<'a> {
     set: &'a TemplateSet,
     data: Data<'a>,
     engine: OnceCell<(minijinja::Environment<'static>, minijinja::Value)>,
-    roles: BTreeMap<String, OnceCell<Result<Vec<Part>, TemplateError>>>,
+    roles: BTreeMap<String, OnceCell<Result<Vec<RenderedTemplate>, TemplateError>>>,
 }
 
 /// What one folder of templates makes: a MachineConfig without its role label.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct RenderedTemplate {
     /// The MachineConfig's name.
     name: String,
     /// Its files and units.
@@ -162,7 +162,7 @@ pub(crate) struct Part {
 }
 
 #[cfg(test)]
-impl Part {
+impl RenderedTemplate {
     /// The content of a MachineConfig, as if a template had made it.
     pub(crate) fn of(mc: &MachineConfig) -> Self {
         let config = ignition::parse_value(mc.spec.config.as_ref().unwrap()).unwrap().config;
@@ -198,7 +198,7 @@ impl<'a> Rendering<'a> {
     }
 
     /// What the templates make for a role. A role without templates of its own uses those of `worker`.
-    pub(crate) fn role(&self, role: &str) -> Result<&[Part], TemplateError> {
+    pub(crate) fn role(&self, role: &str) -> Result<&[RenderedTemplate], TemplateError> {
         let Some((folder, cell)) =
             self.roles.get_key_value(role).or_else(|| self.roles.get_key_value(WORKER))
         else {
@@ -207,14 +207,14 @@ impl<'a> Rendering<'a> {
         cell.get_or_init(|| self.render(folder)).as_deref().map_err(Clone::clone)
     }
 
-    fn render(&self, folder: &str) -> Result<Vec<Part>, TemplateError> {
+    fn render(&self, folder: &str) -> Result<Vec<RenderedTemplate>, TemplateError> {
         let Self { set, data, .. } = self;
         let (environment, context) =
             self.engine.get_or_init(|| (data::environment(data), data::context(data)));
         let layers = layers(set, data)?;
         let part = |name: &str| {
             let (config, extensions) = machine_config(set, folder, name, &layers, environment, context)?;
-            Ok(Part { name: name.to_owned(), config, extensions })
+            Ok(RenderedTemplate { name: name.to_owned(), config, extensions })
         };
         set.names(folder).into_iter().map(part).collect()
     }
@@ -245,7 +245,7 @@ pub fn generate_role(
     versions: &Versions,
     role: &str,
 ) -> Result<Vec<MachineConfig>, TemplateError> {
-    let machine_config = |part: &Part| {
+    let machine_config = |part: &RenderedTemplate| {
         let spec = MachineConfigSpec {
             config: Some(part.config.to_value().map_err(|e| error(&part.name, e))?),
             extensions: Some(part.extensions.clone()).filter(|e| !e.is_empty()),

@@ -19,7 +19,7 @@ pub use pods::{
 pub use report::plan_unreadable;
 
 use crate::event::{EventObject, EventPlan};
-use crate::mcn::Progress;
+use crate::machine_config_nodes::Progress;
 use crate::patch::{Change, NodePatch};
 use crate::view::{BudgetView, CordonMark, NodeView, PodView};
 use api::drain_request::DrainVerb;
@@ -27,7 +27,7 @@ use api::events::ControllerEvent;
 use api::rendered::of_one_pool;
 use api::v1alpha1::DrainEnd;
 use jiff::{SignedDuration, Timestamp};
-use report::{begun, drop_notes, finish, report_wait, reports_drain, write_down};
+use report::{clear_drain_notes, finish, record_drain_start, report_wait, reports_drain, resumed_drain};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -191,7 +191,7 @@ pub fn plan_within(
     let mut plan = DrainPlan { node: node.name.clone(), ..DrainPlan::default() };
     let mut patch = NodePatch::default();
     match Request::of(node) {
-        Request::None => drop_notes(node, &mut patch),
+        Request::None => clear_drain_notes(node, &mut patch),
         Request::Unknown(text) => {
             plan.refused = Some(format!(
                 "node {}: annotation desiredDrain {text:?} is neither drain-CONFIG nor uncordon-CONFIG; \
@@ -214,8 +214,8 @@ pub fn plan_within(
             if !matches!(node.cordon, Some(CordonMark::Drain | CordonMark::Daemon)) {
                 patch.cordon = Change::Set(CordonMark::Drain);
             }
-            plan.state = begun(node, request, now);
-            write_down(node, (request, limit), now, &mut patch);
+            plan.state = resumed_drain(node, request, now);
+            record_drain_start(node, (request, limit), now, &mut patch);
             plan.progress = Some(Progress::cordoned(&node.name));
         }
         Request::Drain(request) => {
@@ -223,7 +223,7 @@ pub fn plan_within(
                 Drain::Draining { request: same, .. } if &**same == request => state.clone(),
                 _ => {
                     plan.progress = reports_drain(node).then(|| Progress::draining(&node.name, None));
-                    begun(node, request, now)
+                    resumed_drain(node, request, now)
                 }
             };
             drain(node, (request, limit), pods, budgets, now, &mut plan, &mut patch);
@@ -265,7 +265,7 @@ fn drain(
         plan.progress = reports_drain(node).then(|| Progress::drained(&node.name));
         return;
     }
-    write_down(node, (request, limit), *since, patch);
+    record_drain_start(node, (request, limit), *since, patch);
     let text = pods::in_words(&found.waiting);
     let due = report_wait(node, waited, told, &text, &mut plan.events);
     plan.late = *told == DrainReport::Late;
@@ -281,7 +281,7 @@ fn drain(
         }
     }
     let config = request.split_once('-').map(|(_, config)| config).filter(|c| !c.is_empty());
-    // What is not called back is not put aside: it would stay cordoned, and its pods would never be evicted.
+    // A node that is not called back is not put aside either: it would stay cordoned, and its pods would never be evicted.
     let may_return = config.is_some_and(|config| may_return(node.current_config.as_deref(), config));
     let is_aside = may_return && node.quarantine.as_deref() == config;
     if let Some(limit) = ended {
@@ -289,7 +289,7 @@ fn drain(
         let then = if then == DrainEnd::Quarantine && !may_return { DrainEnd::Report } else { then };
         let and = match then {
             DrainEnd::Report => "goes on",
-            DrainEnd::Quarantine => "is given up; the node is put aside, and another one goes",
+            DrainEnd::Quarantine => "is given up; the node is put aside, and another one is updated",
             DrainEnd::DeletePods => "goes on; pods are deleted although their budgets do not allow it",
         };
         let words = format!("The drain takes more than {after:#} and {and}; it waits for {text}");

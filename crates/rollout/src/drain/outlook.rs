@@ -2,7 +2,7 @@
 //!
 //! What it is not: a promise. Pods and budgets change between the look and the drain.
 
-use super::pods::stays;
+use super::pods::skip_reason;
 use crate::view::{BudgetView, NodeView, PodPhase, PodView};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// How often those who follow a cluster look at a node again, as long as the plan asks for it.
 pub const LOOK_EVERY: Duration = Duration::from_secs(15);
 
-/// How long what was seen of a node counts.
+/// How long the observation of a node stays valid.
 pub const LOOK_COUNTS: Duration = Duration::from_secs(60);
 
 /// What a drain of a node would do. Nodes with the least go first.
@@ -20,7 +20,7 @@ pub const LOOK_COUNTS: Duration = Duration::from_secs(60);
 pub enum Outlook {
     /// All its pods can leave, and run elsewhere afterwards.
     Ends,
-    /// All its pods can leave. Of one, something is lost; which, and what.
+    /// All its pods can leave, but one of them would lose something: which pod, and what.
     Loses(String),
     /// It would wait; for which pod, and why.
     Waits(String),
@@ -28,7 +28,7 @@ pub enum Outlook {
 
 /// Looks at a node before it is cordoned. `pods` may contain pods of other nodes; `budgets` must contain all budgets.
 pub fn outlook(node: &NodeView, pods: &[&PodView], budgets: &[&BudgetView]) -> Outlook {
-    let leaves = |pod: &&&PodView| pod.node == node.name && stays(pod).is_none() && !pod.deleting;
+    let leaves = |pod: &&&PodView| pod.node == node.name && skip_reason(pod).is_none() && !pod.deleting;
     let mut mine: Vec<&PodView> =
         pods.iter().filter(leaves).filter(|p| p.phase == PodPhase::Alive).copied().collect();
     mine.sort_unstable_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
@@ -55,10 +55,10 @@ pub fn outlook(node: &NodeView, pods: &[&PodView], budgets: &[&BudgetView]) -> O
 }
 
 impl Outlook {
-    /// The outlook of a node whose pods or budgets cannot be read: that keeps no node from going, because the drain itself
-    /// reports it then.
+    /// The outlook of a node whose pods or budgets cannot be read. It does not hold the node back, because the drain itself
+    /// reports the problem.
     pub fn unread(why: &str) -> Self {
-        Self::Loses(format!("its pods cannot be looked at: {why}"))
+        Self::Loses(format!("its pods cannot be read: {why}"))
     }
 }
 

@@ -142,7 +142,7 @@ pub enum Blocker {
 }
 
 /// The result for the pods of a node.
-pub(super) struct Found {
+pub(super) struct PodsToDrain {
     pub(super) evict: Vec<Evict>,
     pub(super) skipped: Vec<Skipped>,
     pub(super) waiting: Vec<Waiting>,
@@ -156,15 +156,15 @@ pub(super) fn sort(
     budgets: &[&BudgetView],
     (tries, deletes): (&BTreeMap<Box<str>, Attempt>, bool),
     now: Timestamp,
-) -> Found {
-    let mut found = Found { evict: vec![], skipped: vec![], waiting: vec![], next: RETRY_MAX };
+) -> PodsToDrain {
+    let mut found = PodsToDrain { evict: vec![], skipped: vec![], waiting: vec![], next: RETRY_MAX };
     let mut mine: Vec<&PodView> = pods.iter().copied().filter(|p| p.node == node.name).collect();
     mine.sort_unstable_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     // What each budget still allows within this plan, so that many pods of one budget do not all try for one free
     // place.
     let mut left: Vec<i32> = budgets.iter().map(|b| b.disruptions_allowed).collect();
     for pod in mine {
-        if let Some(why) = stays(pod) {
+        if let Some(why) = skip_reason(pod) {
             found.skipped.push(Skipped { pod: pod.to_string(), why });
             continue;
         }
@@ -187,7 +187,7 @@ pub(super) fn sort(
     found
 }
 
-pub(super) fn stays(pod: &PodView) -> Option<Skip> {
+pub(super) fn skip_reason(pod: &PodView) -> Option<Skip> {
     let by_daemon_set = pod.owner.as_ref().is_some_and(|o| &*o.kind == "DaemonSet");
     if pod.mirror {
         Some(Skip::Mirror)

@@ -6,7 +6,7 @@ use super::{
     Drain, DrainLimit, DrainPlan, DrainReport, LATE_AFTER, REPORT_AFTER, REPORT_INTERVAL, Request, SLOW_AFTER,
 };
 use crate::event::{EventObject, EventPlan};
-use crate::mcn::Progress;
+use crate::machine_config_nodes::Progress;
 use crate::patch::{Change, NodePatch};
 use crate::time::time;
 use crate::view::{CordonMark, NodeView};
@@ -22,7 +22,7 @@ pub fn plan_unreadable(node: &NodeView, state: &Drain, why: &str, now: Timestamp
     let mut plan = DrainPlan { node: node.name.clone(), state: state.clone(), ..DrainPlan::default() };
     let Request::Drain(request) = Request::of(node) else { return plan };
     if !matches!(state, Drain::Draining { request: same, .. } if &**same == request) {
-        plan.state = begun(node, request, now);
+        plan.state = resumed_drain(node, request, now);
     }
     let mut patch = NodePatch::default();
     let Drain::Draining { since, told, reported, .. } = &mut plan.state else { return plan };
@@ -70,8 +70,8 @@ pub(super) fn reports_drain(node: &NodeView) -> bool {
     node.cordon != Some(CordonMark::Daemon)
 }
 
-/// A drain that this controller sees for the first time. Its time goes on from where an earlier leader has begun it.
-pub(super) fn begun(node: &NodeView, request: &str, now: Timestamp) -> Drain {
+/// The state of a drain that this controller sees for the first time. Its time counts from when an earlier leader began it.
+pub(super) fn resumed_drain(node: &NodeView, request: &str, now: Timestamp) -> Drain {
     Drain::Draining {
         request: request.into(),
         // The clock of that leader may have been ahead.
@@ -83,8 +83,8 @@ pub(super) fn begun(node: &NodeView, request: &str, now: Timestamp) -> Drain {
     }
 }
 
-/// Writes down since when a drain is under way whose time is limited: the next leader goes on counting.
-pub(super) fn write_down(
+/// Records on the node when a drain with a limit has begun, so that the next leader continues to count.
+pub(super) fn record_drain_start(
     node: &NodeView,
     (request, limit): (&str, Option<DrainLimit>),
     since: Timestamp,
@@ -96,7 +96,7 @@ pub(super) fn write_down(
 }
 
 /// Nothing is drained any more.
-pub(super) fn drop_notes(node: &NodeView, patch: &mut NodePatch) {
+pub(super) fn clear_drain_notes(node: &NodeView, patch: &mut NodePatch) {
     if node.drain_wait.is_some() {
         patch.drain_wait = Change::Remove;
     }
@@ -108,7 +108,7 @@ pub(super) fn drop_notes(node: &NodeView, patch: &mut NodePatch) {
 /// Answers the request.
 pub(super) fn finish(node: &NodeView, request: &str, patch: &mut NodePatch) {
     patch.last_applied_drain = Change::Set(request.into());
-    drop_notes(node, patch);
+    clear_drain_notes(node, patch);
 }
 
 fn say(node: &Arc<str>, told: DrainReport, text: &str) -> EventPlan {

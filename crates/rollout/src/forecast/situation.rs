@@ -226,7 +226,7 @@ impl Situation {
             (self.rollout_policies.iter().collect(), self.pools.values().collect());
         let exists = |name: &str| self.configs.as_ref().is_none_or(|all| all.contains_key(name));
         let mut all = PoolPolicies::of(&policies, &pools, &exists, None);
-        all.learn(&self.costs);
+        all.add_costs(&self.costs);
         all
     }
 

@@ -9,7 +9,7 @@ use crate::drain::Outlook;
 use crate::facts::{Facts, Trouble, Unanswered};
 use crate::inputs::streams::stream_of;
 use crate::layered::Layering;
-use crate::os_image::{Looked, OsImageInput};
+use crate::os_image::{ImageLookup, OsImageInput};
 use crate::pinned_images::PinFacts;
 use crate::policy::{PolicyInput, PoolPolicies};
 use crate::view::{EtcdMember, NodeView, OsBuild, OsConfig, own};
@@ -84,7 +84,7 @@ pub struct ConfigView {
     /// `spec.osImageURL`; empty if there is none.
     pub os_image_url: Box<str>,
     /// What the controller has found out about that image.
-    pub looked: Looked,
+    pub looked: ImageLookup,
 }
 
 /// The MachineConfigs of the cluster.
@@ -178,7 +178,7 @@ impl<'a> Sources<'a> {
                 .iter()
                 .filter(|member| {
                     let node = self.nodes.iter().find(|n| n.name == member.node);
-                    node.is_some_and(|node| !member.is_whole(node))
+                    node.is_some_and(|node| !member.is_ready_since_boot(node))
                 })
                 .map(|member| member.node.clone())
                 .collect(),

@@ -36,7 +36,7 @@ pub(crate) fn topology(node: &NodeView, facts: &Facts) -> Change<Arc<str>> {
 
 /// What is noted on a node of etcd that is sent to another config: [`EtcdMember::leaving`]. Until the reboot, the note follows a
 /// container that is started again.
-pub(crate) fn leaves(node: &NodeView, flags: Flags, goes: bool, facts: &Facts) -> Change<Arc<str>> {
+pub(crate) fn etcd_note(node: &NodeView, flags: Flags, goes: bool, facts: &Facts) -> Change<Arc<str>> {
     let member = EtcdMember {
         node: node.name.clone(),
         ready: true,

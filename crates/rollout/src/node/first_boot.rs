@@ -24,9 +24,9 @@ pub(crate) type LabelSet = BTreeMap<Arc<str>, Arc<str>>;
 
 /// Which pool's config a machine first booted into, if that matters.
 pub(crate) enum FirstBootPool {
-    /// A custom pool's that it is not in, and that expects it: it gets these labels before any other config.
+    /// That of a custom pool that it is not in, and that expects it: it gets these labels before any other config.
     Elsewhere { pool: Arc<str>, labels: LabelSet },
-    /// A custom pool's, according to its own Node, but the pool does not expect it.
+    /// That of a custom pool, according to its own Node, but the pool does not expect it.
     Unexpected { pool: Arc<str> },
     /// That of the custom pool that it is in. This is recorded, so that a label that is removed later stays removed.
     Here,

@@ -16,7 +16,7 @@ use crate::view::{CordonMark, DaemonState, NodeView};
 use api::drain_request::DrainVerb;
 use api::rendered::of_one_pool;
 
-/// What the pool wants its nodes to be in.
+/// The config and the image that the pool wants for its nodes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goal<'a> {
     /// `spec.configuration.name`.
@@ -106,7 +106,7 @@ pub(crate) fn flags(node: &NodeView, desired: Desired<'_>, goal: Goal<'_>) -> Fl
     let stranded = failed && candidate && node.not_ready.is_none() && node.unschedulable && ours;
     let waiting =
         candidate && !config_done && waits(node, ready, ours) && of_one_pool(desired.config, goal.config);
-    // Also on its way to a config that the pool has left: it would hold its slot for good.
+    // This includes nodes on their way to a config that the pool has left: they would hold their slots for ever.
     let given_up = desired.config.is_some() && node.quarantine.as_deref() == desired.config;
     let recallable = given_up
         && waits(node, ready, ours)

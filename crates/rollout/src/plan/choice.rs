@@ -237,7 +237,7 @@ impl Choice {
 
     /// The nodes that hold the slots once the choice is carried out: one list for all nodes that wait, and one for
     /// waiting broken nodes, which do not block each other.
-    pub(super) fn taken(&self, capacity: &Capacity) -> (Names, Names) {
+    pub(super) fn slot_holders(&self, capacity: &Capacity) -> (Names, Names) {
         let Capacity { max: _, unavailable, broken, failing, unanswered, free: _ } = capacity;
         let slots = unavailable.iter().chain(failing).chain(unanswered);
         let mut all: Vec<_> = slots.chain(&self.picks).cloned().collect();

@@ -1,4 +1,4 @@
-//! What late patches of an earlier leader could still do: [`PoolPlan::exposed`].
+//! What late patches of an earlier leader could still do: [`PoolPlan::nodes_with_late_patches`].
 //!
 //! A leader that died, or lost its lease, may have sent patches that the API server has not received yet. Each is bound
 //! to the version of its node that it was decided on. If the next leader sends the same node, that is safe: one of the
@@ -18,7 +18,7 @@ impl PoolPlan {
     /// write to before it rejects the pool's config: all that are not sent. Nodes
     /// that the caller has seen change, or has changed, since its term began need no write: older patches are void
     /// there.
-    pub fn exposed(&self) -> Vec<Arc<str>> {
+    pub fn nodes_with_late_patches(&self) -> Vec<Arc<str>> {
         let progress = self.policy.as_ref().map(|p| &p.progress);
         let rejects =
             progress.is_some_and(|p| p.rejected.iter().any(|r| p.config.as_ref() == Some(&r.config)));

@@ -46,7 +46,7 @@ impl RolloutPlan {
         self.pools.iter().flat_map(|pool| &pool.patches).chain(&self.unmanaged_patches)
     }
 
-    /// What follows for the policies of pools, with each pool's name.
+    /// The plans of the pools' policies, with each pool's name.
     pub fn of_policies(&self) -> Vec<(&str, &PolicyPlan)> {
         self.pools.iter().filter_map(|pool| Some((&*pool.pool, pool.policy.as_ref()?))).collect()
     }
@@ -77,7 +77,7 @@ pub struct PoolPlan {
     pub unexpected: Vec<(Arc<str>, Arc<str>)>,
     /// Every node of the pool, by name.
     pub nodes: Vec<NodeStep>,
-    /// What follows for the pool's policy, if it has one.
+    /// The plan of the pool's policy, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyPlan>,
     /// As [`RolloutPlan::look_again`], for this pool.
@@ -114,7 +114,7 @@ pub struct NodeStep {
     pub step: Step,
 }
 
-/// Where a node stands after the plan is carried out.
+/// The step of a node after the plan is carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Step {

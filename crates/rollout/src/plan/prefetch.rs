@@ -77,7 +77,8 @@ impl Prefetch {
         let (mut busy, mut untried, mut failed) = (0, vec![], vec![]);
         let (mut of, mut left) = (0, 0);
         let mut waits = HashMap::new();
-        // Who looks at the cluster without reading images knows by what was asked that there is something to fetch.
+        // A reader of the cluster that does not inspect images can see from the requests on the nodes that there is
+        // something to fetch.
         let is_asked = |(node, _): &(&NodeView, Flags)| {
             request(node, &target).is_some() || answer(node, &target).is_some()
         };

@@ -36,7 +36,7 @@ pub struct Freeze {
     pub until: Option<Timestamp>,
     /// The reason, as a sentence for people.
     pub reason: String,
-    /// Changes of certificates, and of nothing else, go out all the same.
+    /// Changes of certificates alone are rolled out nevertheless.
     pub certificates: bool,
 }
 
@@ -61,7 +61,7 @@ pub enum WindowError {
 
 /// A point in time in relation to a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opening {
+pub(crate) enum WindowState {
     /// The window is open until then.
     Open(Timestamp),
     /// The window opens then; `None` if never.
@@ -83,7 +83,7 @@ pub enum Hours {
         /// When one opens; `None`: never.
         #[serde(skip_serializing_if = "Option::is_none")]
         opens: Option<Timestamp>,
-        /// Which changes may begin all the same, in words; empty: none.
+        /// Which changes may begin nevertheless, as text; empty: none.
         #[serde(skip_serializing_if = "String::is_empty")]
         passes: String,
     },
@@ -216,13 +216,13 @@ impl Window {
     }
 
     /// This point in time in relation to the window.
-    pub(crate) fn at(&self, now: Timestamp) -> Opening {
+    pub(crate) fn at(&self, now: Timestamp) -> WindowState {
         let Some(first) = now.checked_sub(self.lasts).ok().and_then(|from| self.next(from)) else {
-            return Opening::Shut(None);
+            return WindowState::Shut(None);
         };
         match first.checked_add(self.lasts) {
-            Ok(end) if first <= now => Opening::Open(end),
-            _ => Opening::Shut(Some(first)),
+            Ok(end) if first <= now => WindowState::Open(end),
+            _ => WindowState::Shut(Some(first)),
         }
     }
 }

@@ -137,7 +137,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Takes the result of a check. `baseline`: what was broken before the change, if that is stored already.
+    /// Records the result of a check. `baseline`: what was broken before the change, if that is stored already.
     pub fn take(&mut self, gate: &Gate, baseline: Option<&[String]>, reading: Reading) {
         let limit = gate.failure_limit.max(1);
         let known = baseline.is_some() || !gate.has_baseline();
@@ -155,7 +155,7 @@ impl Record {
                 self.state = Some(GateState::Unknown(why));
                 return;
             }
-            Reading::Broken(now) => match worse(&gate.check, baseline.or(self.found.as_deref()), &now) {
+            Reading::Broken(now) => match why_worse(&gate.check, baseline.or(self.found.as_deref()), &now) {
                 Some(why) => why,
                 None => {
                     if !known && self.found.is_none() {
@@ -176,7 +176,7 @@ impl Record {
 }
 
 /// Why what is broken now is worse than before; `None`: it is not. Without a baseline only a Job is.
-pub fn worse(check: &Check, before: Option<&[String]>, now: &[String]) -> Option<String> {
+pub fn why_worse(check: &Check, before: Option<&[String]>, now: &[String]) -> Option<String> {
     let before = match check {
         Check::Job { .. } => &[],
         _ => before?,
@@ -184,7 +184,7 @@ pub fn worse(check: &Check, before: Option<&[String]>, now: &[String]) -> Option
     match check {
         Check::NodeCondition { type_, status } => {
             let new: Vec<&str> = now.iter().filter(|n| !before.contains(n)).map(String::as_str).collect();
-            (!new.is_empty()).then(|| format!("{type_} is not {status} on {}", some(&new)))
+            (!new.is_empty()).then(|| format!("{type_} is not {status} on {}", first_and_count(&new)))
         }
         Check::Workloads { .. } => {
             let counts = |list: &[String]| -> BTreeMap<String, u64> {
@@ -197,7 +197,8 @@ pub fn worse(check: &Check, before: Option<&[String]>, now: &[String]) -> Option
             let new = now.iter().filter(|(name, n)| before.get(*name).is_none_or(|had| *n < had));
             let new: Vec<String> = new.map(|(name, n)| format!("{name} ({n} available)")).collect();
             let new: Vec<&str> = new.iter().map(String::as_str).collect();
-            (!new.is_empty()).then(|| format!("fewer pods are available than before: {}", some(&new)))
+            (!new.is_empty())
+                .then(|| format!("fewer pods are available than before: {}", first_and_count(&new)))
         }
         Check::Prometheus { operator, bound, .. } => {
             let value = |list: &[String]| list.first().and_then(|v| v.parse::<f64>().ok());
@@ -221,7 +222,7 @@ pub fn worse(check: &Check, before: Option<&[String]>, now: &[String]) -> Option
         Check::Http { .. } => now.first().filter(|_| before.is_empty()).cloned(),
         Check::Job { .. } => {
             let all: Vec<&str> = now.iter().map(String::as_str).collect();
-            (!all.is_empty()).then(|| format!("the Job failed: {}", some(&all)))
+            (!all.is_empty()).then(|| format!("the Job failed: {}", first_and_count(&all)))
         }
     }
 }
@@ -236,7 +237,7 @@ fn words(operator: Operator) -> &'static str {
 }
 
 /// The first of these, and how many more there are.
-pub(super) fn some(all: &[&str]) -> String {
+pub(super) fn first_and_count(all: &[&str]) -> String {
     api::text::names(all, NAMED)
 }
 

@@ -27,12 +27,12 @@ pub use assign::{Assigned, Assignment, PolicyPool, Verdict, assign};
 pub use calendar::{Freeze, Hours, Window, WindowError};
 pub use gates::Gate;
 pub use parse::{PolicyError, parse};
-pub use pool_policies::{Live, PoolPolicies, changes_words_only};
+pub use pool_policies::{PolicyObservations, PoolPolicies, changes_words_only};
 pub use progress::ApprovalRequest;
 pub use waves::{Members, Wave};
 
 pub(crate) use crate::time::time;
-pub(crate) use progress::{About, is_rejected, next, rollback_target};
+pub(crate) use progress::{PolicySubject, is_rejected, next, rollback_target};
 pub(crate) use rejected_elsewhere::{RejectedElsewhere, holds_without_waves};
 pub(crate) use waves::{Allowance, overlap};
 
@@ -46,7 +46,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The nodes on which the Jobs of gates have ended, by gate.
-pub type RanOn = BTreeMap<Arc<str>, BTreeSet<Arc<str>>>;
+pub type JobNodes = BTreeMap<Arc<str>, BTreeSet<Arc<str>>>;
 
 /// What people ask for.
 #[derive(Clone, Debug, Default)]
@@ -87,7 +87,7 @@ impl Policy {
 
     /// How many nodes of a pool of this size may be out for reasons of their own and take no slot. A percentage is rounded
     /// down.
-    pub(crate) fn excused(&self, nodes: usize) -> usize {
+    pub(crate) fn allowed_unavailable(&self, nodes: usize) -> usize {
         match &self.unrelated_unavailable {
             None => 0,
             Some(IntOrString::Int(n)) => usize::try_from(*n).unwrap_or_default(),
@@ -103,7 +103,7 @@ impl Policy {
         if self.windows.is_empty() && self.freezes.is_empty() {
             return None;
         }
-        let waves::When { holds, look_again: _ } = waves::calendar(self, now);
+        let waves::CalendarAnswer { holds, look_again: _ } = waves::calendar(self, now);
         let mut holds = holds.into_iter();
         let Some((hold, passes)) = holds.next() else {
             let freeze = self.freezes.iter().map(|f| f.from).filter(|from| *from > now).min();
@@ -112,11 +112,11 @@ impl Policy {
         // A change has to pass a window that is shut during a freeze, too.
         let what = match (passes, holds.next().map(|(_, passes)| passes)) {
             (None, _) | (_, Some(None)) => None,
-            (Some(waves::Passes::Certificates), Some(Some(waves::Passes::UpTo(most)))) => {
+            (Some(waves::Exemption::Certificates), Some(Some(waves::Exemption::UpTo(most)))) => {
                 Some(format!("changes of certificates alone that cost a node at most {most:?}"))
             }
-            (Some(waves::Passes::Certificates), _) => Some("changes of certificates alone".to_owned()),
-            (Some(waves::Passes::UpTo(most)), _) => {
+            (Some(waves::Exemption::Certificates), _) => Some("changes of certificates alone".to_owned()),
+            (Some(waves::Exemption::UpTo(most)), _) => {
                 Some(format!("changes that cost a node at most {most:?}"))
             }
         };
@@ -152,7 +152,7 @@ pub struct PolicyFacts {
     pub gates: BTreeMap<Arc<str>, GateState>,
     /// The nodes on which the Jobs of a gate have ended, of gates that run some. Without an entry, what the gate says is
     /// for all nodes.
-    pub ran_on: RanOn,
+    pub ran_on: JobNodes,
     /// What was found broken by gates whose baseline is not stored yet.
     pub baselines: BTreeMap<Arc<str>, Vec<String>>,
     /// The workloads that gates found when they were first checked, of gates about workloads.

@@ -6,7 +6,7 @@
 use crate::hold::{GateState, Hold};
 use crate::policy::assign::NO_POOL;
 use crate::policy::{
-    ApprovalRequest, Assigned, Costs, Policy, PolicyFacts, PolicyInput, PolicyPlan, PolicyPool, RanOn,
+    ApprovalRequest, Assigned, Costs, JobNodes, Policy, PolicyFacts, PolicyInput, PolicyPlan, PolicyPool,
     RejectedElsewhere, Verdict, assign, holds_without_waves, is_rejected, time,
 };
 use api::conditions::get_true;
@@ -28,11 +28,11 @@ const WAVES_OVERLAP: &str = "WavesOverlap";
 
 /// What a running controller knows besides objects.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Live {
+pub struct PolicyObservations {
     /// What gates say, by pool and gate.
     pub gates: BTreeMap<Arc<str>, BTreeMap<Arc<str>, GateState>>,
     /// The nodes on which the Jobs of gates have ended, by pool and gate.
-    pub ran_on: BTreeMap<Arc<str>, RanOn>,
+    pub ran_on: BTreeMap<Arc<str>, JobNodes>,
     /// What they found broken when there was no baseline, by pool and gate.
     pub found: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Vec<String>>>,
     /// The workloads that were there when gates were first checked, by pool and gate.
@@ -111,7 +111,7 @@ impl PoolPolicies {
         policies: &[&RolloutPolicy],
         pools: &[&MachineConfigPool],
         exists: &dyn Fn(&str) -> bool,
-        live: Option<&Live>,
+        live: Option<&PolicyObservations>,
     ) -> Self {
         let policies: Vec<&RolloutPolicy> =
             policies.iter().copied().filter(|p| p.metadata.deletion_timestamp.is_none()).collect();
@@ -198,7 +198,7 @@ impl PoolPolicies {
     }
 
     /// Adds what changes cost a node.
-    pub fn learn(&mut self, costs: &Costs) {
+    pub fn add_costs(&mut self, costs: &Costs) {
         for pool in self.pools.values_mut() {
             if let PoolPolicy::InForce { facts, .. } = pool {
                 facts.costs.extend(costs.iter().map(|(change, cost)| (change.clone(), *cost)));
@@ -206,8 +206,8 @@ impl PoolPolicies {
         }
     }
 
-    /// Takes over what a plan says of pools' progress, as if it were stored, with all gates open and without waits: for
-    /// looking ahead. Returns whether anything changed.
+    /// Applies a plan's progress of pools as if it were stored, with all gates open and no waits. Used for forecasts.
+    /// Returns whether anything changed.
     pub fn advance(&mut self, plans: &[(&str, &PolicyPlan)]) -> bool {
         let mut changed = false;
         for (pool, next) in plans {

@@ -5,8 +5,8 @@
 use crate::hold::Hold;
 use crate::node::Flags;
 use crate::order::order;
-use crate::policy::calendar::{Freeze, Opening};
-use crate::policy::gates::some;
+use crate::policy::calendar::{Freeze, WindowState};
+use crate::policy::gates::first_and_count;
 use crate::policy::{Policy, ZoneLimit, earlier, time};
 use crate::view::NodeView;
 use api::k8s::{IntOrString, LabelSelector};
@@ -177,22 +177,23 @@ pub(crate) fn overlap(waves: &[Wave], nodes: &[(&NodeView, Flags)]) -> Option<St
         "waves {} select the same nodes ({}), and each of these goes with the first of them; if that is not meant, leave them \
          out of the later nodeSelector, for example with NotIn",
         waves.join(" and "),
-        some(&shared)
+        first_and_count(&shared)
     ))
 }
 
-/// What a calendar says of a time.
+/// What windows and freezes say about a point in time.
 #[derive(Debug, Default)]
-pub(super) struct When {
-    /// Why no node may begin, each reason with what may pass it all the same. A change has to pass all of them.
-    pub(super) holds: Vec<(Hold, Option<Passes>)>,
+pub(super) struct CalendarAnswer {
+    /// Why no node may begin, each reason with the changes that are exempt from it. A change has to be exempt from all of
+    /// them.
+    pub(super) holds: Vec<(Hold, Option<Exemption>)>,
     /// When this changes.
     pub(super) look_again: Option<Timestamp>,
 }
 
 /// Changes that windows and freezes let pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Passes {
+pub(super) enum Exemption {
     /// Those of certificates and of nothing else.
     Certificates,
     /// Those that cost a node no more than this.
@@ -200,15 +201,14 @@ pub(super) enum Passes {
 }
 
 /// Why no node may begin at this time, if none may, and when that changes. What passes a freeze still waits for a window.
-pub(super) fn calendar(policy: &Policy, now: Timestamp) -> When {
+pub(super) fn calendar(policy: &Policy, now: Timestamp) -> CalendarAnswer {
     let mut in_force: Vec<&Freeze> = policy.freezes.iter().filter(|f| f.holds(now)).collect();
-    // One that lets nothing pass counts before others.
-    // Of those, the one that ends last.
+    // A freeze without exemptions comes first. Among those, the one that ends last.
     in_force.sort_by_key(|f| (f.certificates, std::cmp::Reverse(f.until.unwrap_or(Timestamp::MAX))));
-    let mut when = When::default();
+    let mut when = CalendarAnswer::default();
     if let Some(freeze) = in_force.first() {
         let hold = Hold::Frozen { until: freeze.until.map(time), reason: freeze.reason.clone() };
-        when.holds.push((hold, freeze.certificates.then_some(Passes::Certificates)));
+        when.holds.push((hold, freeze.certificates.then_some(Exemption::Certificates)));
         when.look_again = freeze.until;
         if !freeze.certificates {
             return when;
@@ -219,16 +219,18 @@ pub(super) fn calendar(policy: &Policy, now: Timestamp) -> When {
         when.look_again = earlier(when.look_again, freezes);
         return when;
     }
-    let openings: Vec<Opening> = policy.windows.iter().map(|w| w.at(now)).collect();
+    let openings: Vec<WindowState> = policy.windows.iter().map(|w| w.at(now)).collect();
     // The window that closes last.
-    let closes = openings.iter().filter_map(|o| if let Opening::Open(end) = o { Some(*end) } else { None });
+    let closes =
+        openings.iter().filter_map(|o| if let WindowState::Open(end) = o { Some(*end) } else { None });
     match closes.max() {
         Some(closes) => when.look_again = earlier(when.look_again, earlier(freezes, Some(closes))),
         None => {
-            let opens = openings.iter().filter_map(|o| if let Opening::Shut(at) = o { *at } else { None });
+            let opens =
+                openings.iter().filter_map(|o| if let WindowState::Shut(at) = o { *at } else { None });
             let opens = opens.min();
             let hold = Hold::OutsideWindow { opens: opens.map(time) };
-            when.holds.push((hold, policy.max_disruption.map(Passes::UpTo)));
+            when.holds.push((hold, policy.max_disruption.map(Exemption::UpTo)));
             when.look_again = earlier(when.look_again, opens);
         }
     }

@@ -26,7 +26,9 @@ use api::names::pool_condition::{
 use api::text::{MAX_ANSWER_CHARS, cut};
 use api::v1::{CertExpiry, ControllerCertificate, MachineConfigPool, MachineConfigPoolStatus, NamedRef};
 use events::{event, events};
-use texts::{aside, build_cleared, degraded_nodes, layered_updating, line, unanswered, unproved_text};
+use texts::{
+    build_cleared, degraded_nodes, layered_updating, set_aside_text, target_text, unanswered, unproved_text,
+};
 
 /// The bundle whose certificates a pool's status lists.
 const API_SERVER_BUNDLE: &str = "KubeAPIServerServingCAData";
@@ -41,7 +43,7 @@ pub(crate) struct PoolFacts<'a> {
     /// The pool's config did harm: nodes leave it, or have left it.
     pub(crate) rejected: Option<&'a Hold>,
     /// Whether the pool's config has proved itself.
-    pub(crate) proof: Proof<'a>,
+    pub(crate) proof: ConfigProof<'a>,
     /// Waves of the pool's policy that select the same nodes, in words.
     pub(crate) overlap: Option<&'a str>,
     pub(crate) nodes: &'a [(&'a NodeView, Flags)],
@@ -57,7 +59,7 @@ pub(crate) struct PoolFacts<'a> {
 
 /// Whether a pool's config has proved itself under the pool's policy.
 #[derive(Clone, Copy)]
-pub(crate) enum Proof<'a> {
+pub(crate) enum ConfigProof<'a> {
     /// It has, or nobody asks for that.
     Given,
     /// It has not, under this policy.
@@ -114,14 +116,14 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
         && rejected.is_none()
         && !input.layering.building();
     // New machines get this config, so it must have proved itself.
-    if all_updated && !matches!(proof, Proof::Missing(_)) {
+    if all_updated && !matches!(proof, ConfigProof::Missing(_)) {
         new.configuration = pool.spec.configuration.clone();
     }
     let mut list = old_conditions.clone();
     let mut set = |type_: &str, status, reason: &str, message: String| {
         conditions::set(&mut list, Condition::new(type_, status, reason, message), now)
     };
-    let line = line(pool, target);
+    let line = target_text(pool, target);
     let paused = pool.spec.paused;
     if all_updated {
         set(UPDATED, true, "", format!("All nodes are updated with {line}"));
@@ -157,7 +159,7 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
     if let Some(text) = overlap.filter(|_| !all_updated) {
         add(&cut(text, MAX_ANSWER_CHARS));
     }
-    if let Some(text) = aside(nodes) {
+    if let Some(text) = set_aside_text(nodes) {
         add(&text);
     }
     if let Some(text) = unanswered(overdue) {
@@ -171,12 +173,12 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
         (None, None) => false,
     };
     match (proof, conditions::get(&old_conditions, CONFIG_UNPROVED)) {
-        (Proof::Missing(policy), _) => {
+        (ConfigProof::Missing(policy), _) => {
             let text = unproved_text(&pool.spec.configuration.name, policy, &new.configuration.name);
             set(CONFIG_UNPROVED, true, "RolloutPolicy", text)
         }
-        (Proof::Given, Some(_)) => set(CONFIG_UNPROVED, false, "", String::new()),
-        (Proof::Given, None) | (Proof::Unknown, _) => false,
+        (ConfigProof::Given, Some(_)) => set(CONFIG_UNPROVED, false, "", String::new()),
+        (ConfigProof::Given, None) | (ConfigProof::Unknown, _) => false,
     };
     let degraded_text = degraded_nodes(nodes);
     let node_degraded = new.degraded_machine_count > 0;

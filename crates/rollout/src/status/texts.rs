@@ -23,7 +23,7 @@ pub(super) fn unproved_text(config: &str, policy: &str, served: &str) -> String 
 }
 
 /// The config that the pool's messages name, with the image if one is in force.
-pub(super) fn line(pool: &MachineConfigPool, target: &Target) -> String {
+pub(super) fn target_text(pool: &MachineConfigPool, target: &Target) -> String {
     let config = &pool.spec.configuration.name;
     match &target.image {
         Some(image) => format!("MachineConfig {config} / Image {image}"),
@@ -45,7 +45,7 @@ pub(super) fn degraded_nodes(nodes: &[(&NodeView, Flags)]) -> String {
 }
 
 /// The text about nodes that are put aside.
-pub(super) fn aside(nodes: &[(&NodeView, Flags)]) -> Option<String> {
+pub(super) fn set_aside_text(nodes: &[(&NodeView, Flags)]) -> Option<String> {
     let all: Vec<&str> = nodes.iter().filter(|(_, f)| f.aside).map(|(n, _)| &*n.name).collect();
     let named = names(&all, NAMED_NODES);
     (!all.is_empty()).then(|| {

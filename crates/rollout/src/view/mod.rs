@@ -1,12 +1,14 @@
 //! What the controller's caches hold of Nodes, Pods and budgets: only the fields that a decision reads.
 //!
-//! What it is not: a rule. A Node shrinks to a few hundred bytes here. Two views that are [`NodeView::alike`] lead to
+//! What it is not: a rule. A Node shrinks to a few hundred bytes here. Two views that are [`NodeView::leads_to_same_plan`] lead to
 //! the same plan, so that a heartbeat causes no planning.
 
+mod annotation_values;
 mod names;
 pub(crate) mod roles;
 mod workload;
 
+pub use annotation_values::{CordonMark, DaemonState};
 pub use api::image_builds::{OsBuild, OsConfig};
 pub use names::{Labels, Names};
 pub use workload::{BudgetView, EtcdMember, Owner, PodPhase, PodView};
@@ -21,92 +23,11 @@ use api::names::{
 use api::text::{MAX_REASON_CHARS, cut};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::sync::Arc;
-
-/// How many characters of an unknown daemon state are kept.
-const MAX_STATE_CHARS: usize = 100;
 
 /// Node conditions that must have this status for the node to be ready, if they are present.
 const READINESS: [(&str, &str); 3] =
     [("Ready", "True"), ("DiskPressure", "False"), ("NetworkUnavailable", "False")];
-
-/// The daemon's own state, [`annotation::STATE`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum DaemonState {
-    /// There is no annotation: no daemon has run.
-    #[default]
-    Absent,
-    /// An update is being applied.
-    Working,
-    /// In the config that `currentConfig` names.
-    Done,
-    /// The last sync failed.
-    Degraded,
-    /// The desired config cannot be reached from here.
-    Unreconcilable,
-    /// Anything else, including `Rebooting` of older daemons.
-    Other(Arc<str>),
-}
-
-impl DaemonState {
-    fn new(text: Option<&str>, names: &mut Names) -> Self {
-        match text {
-            None => Self::Absent,
-            Some(state::WORKING) => Self::Working,
-            Some(state::DONE) => Self::Done,
-            Some(state::DEGRADED) => Self::Degraded,
-            Some(state::UNRECONCILABLE) => Self::Unreconcilable,
-            Some(other) => Self::Other(names.get(&cut(other, MAX_STATE_CHARS))),
-        }
-    }
-
-    /// `Degraded` or `Unreconcilable`.
-    pub fn is_bad(&self) -> bool {
-        matches!(self, Self::Degraded | Self::Unreconcilable)
-    }
-}
-
-impl fmt::Display for DaemonState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Absent => "no state",
-            Self::Working => state::WORKING,
-            Self::Done => state::DONE,
-            Self::Degraded => state::DEGRADED,
-            Self::Unreconcilable => state::UNRECONCILABLE,
-            Self::Other(text) => text,
-        })
-    }
-}
-
-/// Who cordoned a node during an update, [`own::CORDON`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CordonMark {
-    /// `drain`: we did. The node is uncordoned when the update is over.
-    Drain,
-    /// `daemon`: as `drain`, but done by the node's daemon together with its request. The daemon also uncordons the
-    /// node, and reports these steps on its MachineConfigNode.
-    Daemon,
-    /// `kept`: it was cordoned when the drain began, and stays cordoned.
-    Kept,
-}
-
-impl CordonMark {
-    /// The annotation's value.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Drain => "drain",
-            Self::Daemon => "daemon",
-            Self::Kept => "kept",
-        }
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        [Self::Drain, Self::Daemon, Self::Kept].into_iter().find(|m| m.text() == text)
-    }
-}
 
 /// A Node as the rules see it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -319,7 +240,7 @@ impl NodeView {
     }
 
     /// Whether the two lead to the same plan: they differ at most in the resource version, as after a heartbeat.
-    pub fn alike(&self, other: &Self) -> bool {
+    pub fn leads_to_same_plan(&self, other: &Self) -> bool {
         // Compared in place: cloning to blank the version would cost more than all the rest.
         let Self {
             name,

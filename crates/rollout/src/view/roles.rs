@@ -7,7 +7,7 @@ use api::names::label::{CONTROL_PLANE_ROLE, ETCD_ROLE, MASTER_ROLE};
 use api::v1::ControllerConfigSpec;
 use serde::{Deserialize, Serialize};
 
-/// Who labels the nodes with their roles.
+/// The kind of cluster, by which component labels nodes with their roles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Cluster {

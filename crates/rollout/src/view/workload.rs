@@ -144,7 +144,7 @@ impl EtcdMember {
     }
 
     /// Whether it is Ready, and that is said of the present boot of its node.
-    pub fn is_whole(&self, node: &NodeView) -> bool {
+    pub fn is_ready_since_boot(&self, node: &NodeView) -> bool {
         self.ready && !self.is_of_earlier_boot(node)
     }
 

@@ -3,7 +3,7 @@
 use crate::common::{at, moved, node};
 use api::k8s::Time;
 use api::v1::{MachineConfigNode, MachineConfigNodeStatus};
-use rollout::mcn::{Action, Progress, advance, lifecycle, new};
+use rollout::machine_config_nodes::{Action, Progress, advance, lifecycle, new};
 
 fn condition<'a>(status: &'a MachineConfigNodeStatus, type_: &str) -> &'a api::v1::NodeStepCondition {
     status.conditions.as_ref().unwrap().iter().find(|c| c.type_ == type_).unwrap()

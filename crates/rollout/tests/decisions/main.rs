@@ -8,9 +8,9 @@ mod common;
 
 mod drains;
 mod going_back;
+mod large_pools;
 mod machine_config_nodes;
 mod nodes;
 mod pool_status;
 mod properties;
 mod roles;
-mod thousands;

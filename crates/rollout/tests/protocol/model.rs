@@ -1,5 +1,5 @@
 //! The model: what a state is, and every state that one step can lead to. The controller's side is the real
-//! `rollout::plan` and `PoolPlan::exposed`; the daemon's side is an abstraction of what it can do to its annotations.
+//! `rollout::plan` and `PoolPlan::nodes_with_late_patches`; the daemon's side is an abstraction of what it can do to its annotations.
 //!
 //! What it is not: the search through all states, or what must hold in each.
 
@@ -174,7 +174,7 @@ impl Model {
             self.fault.is_some() || sent.is_empty() || out <= max.max(before),
             "{out} nodes out of service, {max} allowed, by plan: {plan}"
         );
-        let exposed = plan.exposed().iter().map(|name| number(name)).collect();
+        let exposed = plan.nodes_with_late_patches().iter().map(|name| number(name)).collect();
         self.plans.insert(question.clone(), (sent, exposed));
         self.plans[&question].clone()
     }

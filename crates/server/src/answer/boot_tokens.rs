@@ -9,9 +9,9 @@
 //!
 //! Assumption: whoever can write Secrets in the tokens' namespace may decide who boots.
 
-use crate::mirror::Mirror;
 use crate::refusal::Refusal;
-use api::boot_token::{Record, Token, Use, Verdict, Why};
+use crate::watched_objects::WatchedObjects;
+use api::boot_token::{Record, Token, TokenRefusal, TokenUse, Verdict};
 use client::call_within;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
@@ -46,13 +46,13 @@ pub(crate) struct Admission {
     pub(crate) id: String,
     pub(crate) node: Option<String>,
     /// The use that must be recorded before anything is sent.
-    claim: Option<(Token, Arc<StoredToken>, Use)>,
+    claim: Option<(Token, Arc<StoredToken>, TokenUse)>,
 }
 
 /// The tokens of the cluster.
 pub(crate) struct BootTokens {
     secrets: Option<Api<Secret>>,
-    tokens: RwLock<Mirror<Option<Arc<StoredToken>>>>,
+    tokens: RwLock<WatchedObjects<Option<Arc<StoredToken>>>>,
 }
 
 impl std::fmt::Debug for BootTokens {
@@ -120,7 +120,7 @@ impl BootTokens {
             return Err(Refusal::TokenNeedsTls);
         }
         let token = bearer(headers)?;
-        let held = self.find(&token).ok_or_else(|| refused(Why::Unknown))?;
+        let held = self.find(&token).ok_or_else(|| refused(TokenRefusal::Unknown))?;
         self.admission(token, &held, pool, from, now)
     }
 
@@ -161,7 +161,7 @@ impl BootTokens {
                     return Ok(());
                 }
                 Err(error) if error.is_conflict() => true,
-                Err(error) if error.is_not_found() => return Err(refused(Why::Unknown)),
+                Err(error) if error.is_not_found() => return Err(refused(TokenRefusal::Unknown)),
                 Err(error) => {
                     let why = error.chain();
                     tracing::warn!(
@@ -177,10 +177,10 @@ impl BootTokens {
             // The Secret has changed: another replica, or the administrator, was first.
             let fresh = match call_within(CALL, what, secrets.get_opt(&name)).await {
                 Ok(Some(fresh)) => fresh,
-                Ok(None) => return Err(refused(Why::Unknown)),
+                Ok(None) => return Err(refused(TokenRefusal::Unknown)),
                 _ => return Err(unchecked("the cluster's API server does not answer")),
             };
-            held = self::held(&fresh).ok_or_else(|| refused(Why::Unknown))?;
+            held = self::held(&fresh).ok_or_else(|| refused(TokenRefusal::Unknown))?;
             self.apply(Event::Apply(fresh));
             match held.record.check(token, pool, used.by, used.at) {
                 Verdict::Accept => return Ok(()),
@@ -193,18 +193,18 @@ impl BootTokens {
 }
 
 /// The patch that records a use, bound to the resource version that was checked.
-fn claim(version: &str, used: &Use) -> Value {
+fn claim(version: &str, used: &TokenUse) -> Value {
     let fields = used.fields().map(|(key, value)| (key.to_owned(), json!(ByteString(value.into_bytes()))));
     json!({"metadata": {"resourceVersion": version}, "data": serde_json::Map::from_iter(fields)})
 }
 
-fn refused(why: Why) -> Refusal {
+fn refused(why: TokenRefusal) -> Refusal {
     let (reason, known) = match why {
-        Why::Unknown => ("TokenUnknown", false),
-        Why::Pool => ("TokenForAnotherPool", true),
-        Why::Address => ("TokenForAnotherAddress", true),
-        Why::Expired => ("TokenExpired", true),
-        Why::Used => ("TokenUsed", true),
+        TokenRefusal::Unknown => ("TokenUnknown", false),
+        TokenRefusal::Pool => ("TokenForAnotherPool", true),
+        TokenRefusal::Address => ("TokenForAnotherAddress", true),
+        TokenRefusal::Expired => ("TokenExpired", true),
+        TokenRefusal::Used => ("TokenUsed", true),
     };
     Refusal::Token { reason, why: why.to_string(), known }
 }
@@ -214,14 +214,14 @@ fn bearer(headers: &HeaderMap) -> Result<Token, Refusal> {
     let mut values = headers.get_all(AUTHORIZATION).iter().map(HeaderValue::as_bytes);
     let (first, second) = (values.next().ok_or(Refusal::NoToken)?, values.next());
     if second.is_some() {
-        return Err(refused(Why::Unknown));
+        return Err(refused(TokenRefusal::Unknown));
     }
     let text = std::str::from_utf8(first).unwrap_or_default();
     let token = match text.split_once(' ') {
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Token::parse(token.trim()),
         _ => return Err(Refusal::NoToken),
     };
-    token.ok_or_else(|| refused(Why::Unknown))
+    token.ok_or_else(|| refused(TokenRefusal::Unknown))
 }
 
 #[cfg(test)]
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_use_is_written_on_the_version_that_was_judged() {
-        let used = Use { at: Timestamp::UNIX_EPOCH, by: HERE };
+        let used = TokenUse { at: Timestamp::UNIX_EPOCH, by: HERE };
         let want = json!({"metadata": {"resourceVersion": "7"}, "data": {
             "used-at": "MTk3MC0wMS0wMVQwMDowMDowMFo=", "used-by": "MTI3LjAuMC4x",
         }});

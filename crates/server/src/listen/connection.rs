@@ -47,7 +47,7 @@ pub(super) struct Context {
 }
 
 /// Who opened a connection.
-pub(super) enum From {
+pub(super) enum ConnectionSource {
     /// The machine itself; it is counted for its address.
     Client(AddressSlot),
     /// A load balancer, which first sends the client's address.
@@ -57,14 +57,14 @@ pub(super) enum From {
 pub(super) async fn connection(
     mut stream: TcpStream,
     peer: SocketAddr,
-    from: From,
+    from: ConnectionSource,
     tls: Option<TlsAcceptor>,
     context: &Context,
 ) {
     let metrics = &context.shared.metrics;
     let (peer, _address_slot) = match from {
-        From::Client(address_slot) => (peer, address_slot),
-        From::Balancer => {
+        ConnectionSource::Client(address_slot) => (peer, address_slot),
+        ConnectionSource::Balancer => {
             let said = tokio::time::timeout(context.limits.handshake, client(&mut stream, peer)).await;
             let machine = match said {
                 Ok(Ok(machine)) => machine,
@@ -77,7 +77,7 @@ pub(super) async fn connection(
             };
             match context.per_address.enter(machine.ip()) {
                 Some(address_slot) => (machine, address_slot),
-                None => return crowded(context, machine),
+                None => return report_over_limit(context, machine),
             }
         }
     };
@@ -105,7 +105,7 @@ pub(super) async fn connection(
 }
 
 /// Counts and logs a connection that was refused because its address has reached the limit.
-pub(super) fn crowded(context: &Context, peer: SocketAddr) {
+pub(super) fn report_over_limit(context: &Context, peer: SocketAddr) {
     count_cut(&context.shared.metrics, CROWDED, peer);
     if let Some(warning) = context.per_address.warning(peer.ip(), Instant::now()) {
         tracing::warn!("{warning}");

@@ -17,7 +17,7 @@ pub use options::{Limits, ListenOptions};
 use crate::answer::respond::Shared;
 use crate::error::ServerError;
 use crate::listen::address_limit::AddressLimit;
-use crate::listen::connection::{Context, From, connection, crowded};
+use crate::listen::connection::{ConnectionSource, Context, connection, report_over_limit};
 use crate::listen::proxy_protocol::is_balancer;
 use ::listen::tls::Tls;
 use ::listen::{Access, Addresses};
@@ -171,11 +171,11 @@ async fn accept(listener: TcpListener, tls: Option<&Tls>, context: &Context, slo
                 // A dual-stack listener sees IPv4 clients as mapped IPv6 addresses; the log shows IPv4.
                 let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
                 let from = if is_balancer(&context.balancers, peer.ip()) {
-                    From::Balancer
+                    ConnectionSource::Balancer
                 } else if let Some(address_slot) = context.per_address.enter(peer.ip()) {
-                    From::Client(address_slot)
+                    ConnectionSource::Client(address_slot)
                 } else {
-                    crowded(context, peer);
+                    report_over_limit(context, peer);
                     continue;
                 };
                 let (tls, context) = (tls.map(Tls::acceptor), context.clone());

@@ -86,7 +86,7 @@ impl Rendered {
     ///
     /// # Errors
     /// None is known: what was compressed is JSON.
-    pub fn whole(&self) -> Result<MachineConfig, String> {
+    pub fn unpacked_object(&self) -> Result<MachineConfig, String> {
         let lost = |_| format!("{}: spec.config could not be unpacked", self.name());
         let json = unpack(&self.packed, self.length).map_err(lost)?;
         let ignition: Value = serde_json::from_slice(&json).map_err(|e| lost(e.into()))?;
@@ -100,7 +100,7 @@ impl Rendered {
     /// # Errors
     /// What is wrong with it, with its JSON path.
     pub fn ignition(&self) -> Result<Config, String> {
-        self.read(&self.whole()?)
+        self.read(&self.unpacked_object()?)
     }
 
     fn read(&self, whole: &MachineConfig) -> Result<Config, String> {
@@ -208,7 +208,7 @@ pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
     }
     let broken = |why: String| Refusal::Broken { pool: source.pool.clone(), why };
     let name = source.rendered.name();
-    let mut machine_config = source.rendered.whole().map_err(&broken)?;
+    let mut machine_config = source.rendered.unpacked_object().map_err(&broken)?;
     let mut config = source.rendered.read(&machine_config).map_err(&broken)?;
 
     for (path, data) in [(KUBELET_CA, &source.kubelet_ca), (CLOUD_CA, &source.cloud_ca)] {

@@ -26,7 +26,7 @@ pub(crate) struct Reply {
     /// The entity tag of the uncompressed body.
     pub(crate) etag: HeaderValue,
     /// The compressed body, if compression saves anything.
-    pub(crate) gzip: Option<Packed>,
+    pub(crate) gzip: Option<CompressedBody>,
     /// The length of the uncompressed body.
     length: usize,
     plain: Mutex<Plain>,
@@ -63,7 +63,7 @@ impl AsRef<[u8]> for Sent {
 
 /// The compressed body.
 #[derive(Debug)]
-pub(crate) struct Packed {
+pub(crate) struct CompressedBody {
     pub(crate) body: Bytes,
     pub(crate) etag: HeaderValue,
 }
@@ -74,7 +74,7 @@ impl Reply {
         let Prepared { version: _, body, gzip, etag, gzip_etag, dropped: _ } = prepared;
         // Hex digits and quotes are always a valid header value.
         let tag = |etag: &str| HeaderValue::from_str(etag).unwrap_or(HeaderValue::from_static("\"0\""));
-        let gzip = gzip.map(|g| Packed { body: Bytes::from(g), etag: tag(&gzip_etag) });
+        let gzip = gzip.map(|g| CompressedBody { body: Bytes::from(g), etag: tag(&gzip_etag) });
         let length = body.len();
         let mut plain = Plain::default();
         if gzip.is_none() {

@@ -141,7 +141,7 @@ impl BootstrapServer {
         };
         tokio::join!(
             // There is no cluster yet that could say who may read metrics.
-            listeners.serve(Arc::clone(&shared), ::listen::Access::nobody(), shutdown.clone()),
+            listeners.serve(Arc::clone(&shared), ::listen::Access::refuse_everyone(), shutdown.clone()),
             follow
         );
     }

@@ -9,4 +9,5 @@ mod common;
 mod metrics;
 mod recorded;
 mod requests;
+mod tls;
 mod wire;

@@ -47,7 +47,7 @@ kind! {
                 ".status.conditions[?(@.type==\"Ready\")].reason",
                 "Why it is not in force, as one word.",
             ),
-            Column::text("Pools", ".spec.pools.names", "The pools that it names.").wide(),
+            Column::text("Pools", ".spec.pools.names", "The pools that it names.").wide_only(),
             Column::AGE,
         ],
     }

@@ -147,7 +147,7 @@ async fn revoke(a: TokenRevoke) -> anyhow::Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::boot_token::{ENTROPY, Token, Use};
+    use api::boot_token::{ENTROPY, Token, TokenUse};
     use api::network::network;
     use k8s_openapi::jiff::SignedDuration;
 
@@ -156,7 +156,7 @@ mod tests {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
         let record = |seed: u8| Record::new(&Token::new(&[seed; ENTROPY]), "worker");
         let by = std::net::IpAddr::from([10, 0, 0, 17]);
-        let used = |hours| Some(Use { at: now - SignedDuration::from_hours(hours), by });
+        let used = |hours| Some(TokenUse { at: now - SignedDuration::from_hours(hours), by });
         let rows: Vec<Row> = [
             record(1),
             Record { expires: Some(now - SignedDuration::from_hours(1)), ..record(2) },

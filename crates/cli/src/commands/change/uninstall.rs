@@ -4,7 +4,7 @@ use crate::args::boot::Uninstall;
 use crate::input::confirm::confirm;
 use crate::{connect, exit, output};
 use anyhow::bail;
-use operator::uninstall::{Member, Plan, carry_out, find, look_at_hosts, plan, restore_hosts};
+use operator::uninstall::{NodeToRestore, Plan, carry_out, find, look_at_hosts, plan, restore_hosts};
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -27,8 +27,8 @@ pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
     // Nodes that go back to their own files are waited for.
     if !plan.busy.is_empty() && !a.force && !a.restore_hosts {
         bail!(
-            "nothing was removed: {}. An update that is cut off leaves a node cordoned, or between two configs; wait until mco \
-            status says that it is done, or pass --force",
+            "nothing was removed: {}. An interrupted update leaves a node cordoned, or between two configs; wait until mco \
+             status says that it is done, or pass --force",
             plan.busy.join("; ")
         );
     }
@@ -74,7 +74,7 @@ pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
     Ok(exit::OK)
 }
 
-fn lines(hosts: &[Member], plan: &Plan) -> String {
+fn lines(hosts: &[NodeToRestore], plan: &Plan) -> String {
     let hosts = hosts.iter().map(|h| format!("{h}\n"));
     let actions = plan.actions.iter().map(|a| format!("{a}\n"));
     let stays = plan.stays.iter().map(|s| format!("stays: {s}\n"));

@@ -11,7 +11,7 @@ use std::fmt::Write;
 pub(crate) fn run(a: &Lint) -> anyhow::Result<u8> {
     let mut manifests = manifests::read(&a.manifests.files)?;
     if manifests.is_empty() {
-        anyhow::bail!("no manifest was found in what -f names");
+        anyhow::bail!("no manifest was found in the files that -f names");
     }
     let count = manifests.len();
     let templates = match &a.templates {

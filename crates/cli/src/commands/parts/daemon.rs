@@ -199,7 +199,7 @@ impl Planned {
                 "it cannot be applied to this host:\n".to_owned() + &lines.collect::<String>()
             }
         };
-        format!("{planned}what can change the operating system here: {}\n", self.os_back_ends)
+        format!("{planned}back ends for the operating system of this host: {}\n", self.os_back_ends)
     }
 
     fn is_refused(&self, refuse: Option<Refuse>) -> bool {

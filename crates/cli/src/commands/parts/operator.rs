@@ -14,7 +14,7 @@ pub(crate) async fn start(a: OperatorStart) -> anyhow::Result<u8> {
         metrics: a.metrics.with(a.metrics_listen),
     };
     if a.once {
-        for done in Box::pin(sync::once(client, options)).await? {
+        for done in Box::pin(sync::run_once(client, options)).await? {
             output::write(&format!("written: {done}\n"))?;
         }
         return Ok(exit::OK);

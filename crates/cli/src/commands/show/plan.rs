@@ -58,7 +58,7 @@ pub(crate) async fn run(a: Plan) -> anyhow::Result<u8> {
 fn changes(a: &Plan, objects: &Objects, situation: &Situation, now: &Time) -> anyhow::Result<ChangePlan> {
     let given = manifests::read(&a.files)?;
     if given.is_empty() {
-        bail!("no manifest was found in what -f names");
+        bail!("no manifest was found in the files that -f names");
     }
     let templates = templates(a.templates.as_deref(), &given)?;
     let change = insight::Manifests {
@@ -68,7 +68,7 @@ fn changes(a: &Plan, objects: &Objects, situation: &Situation, now: &Time) -> an
         controller_config: &operator::install::settings::unknown(),
         templates: templates.as_ref(),
     };
-    let plan = ChangePlan::by(objects, situation, change, now, a.show.secrets())?;
+    let plan = ChangePlan::by_manifests(objects, situation, change, now, a.show.secrets())?;
     output::warn(&plan.warnings);
     Ok(plan)
 }

@@ -40,7 +40,7 @@ async fn a_change_is_one_change_and_what_rendering_itself_writes_is_none() {
     let marks = || shared.queues.of(Pass::Render).take_times().into_iter().collect::<Vec<_>>();
     let worker = |times| vec![("worker".to_owned(), times)];
     let store = &shared.stores.pools;
-    let change = store.apply("worker".to_owned(), whole(pool(1, "rendered-worker-a"))).unwrap();
+    let change = store.apply("worker".to_owned(), untrimmed(pool(1, "rendered-worker-a"))).unwrap();
     shared.changed(&Changed::Pool(&change));
     assert_eq!(marks(), worker(1), "a new pool");
     shared.config_answer(config("50-one", 1, &json!(null)));

@@ -33,7 +33,7 @@ async fn a_patch_is_sent_until_answered_but_one_nodes_fault_does_not_hold_the_ot
         shared.stores.nodes.apply("n".to_owned(), item);
         let patch = NodePatch { node: "n".into(), ..NodePatch::default() };
         let sent = async {
-            let place = shared.permits.take(Whose::Drain, &shared.terms).await;
+            let place = shared.permits.take(PatchOf::Drain, &shared.terms).await;
             send(&shared, &place, &patch).await
         };
         let result = tokio::time::timeout(std::time::Duration::from_secs(600), sent);
@@ -49,10 +49,10 @@ async fn a_patch_is_sent_until_answered_but_one_nodes_fault_does_not_hold_the_ot
 async fn an_ending_controller_waits_for_patches_under_way_and_sends_no_more() {
     let shared = shared(|_| answer(500, &json!({})));
     let shared = Arc::new(shared);
-    let place = shared.permits.take(Whose::Drain, &shared.terms).await;
+    let place = shared.permits.take(PatchOf::Drain, &shared.terms).await;
     // More patches than permits.
     let waits = |shared: Arc<Shared>| async move {
-        let _place = shared.permits.take(Whose::Drain, &shared.terms).await;
+        let _place = shared.permits.take(PatchOf::Drain, &shared.terms).await;
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     };
     let queue: Vec<_> = (0..200).map(|_| tokio::spawn(waits(shared.clone()))).collect();
@@ -67,7 +67,7 @@ async fn an_ending_controller_waits_for_patches_under_way_and_sends_no_more() {
     assert_eq!(begin.elapsed().as_millis(), 300);
     let more = tokio::time::timeout(
         std::time::Duration::from_secs(60),
-        shared.permits.take(Whose::Drain, &shared.terms),
+        shared.permits.take(PatchOf::Drain, &shared.terms),
     )
     .await;
     assert!(more.is_err(), "no permit is free for a further patch");
@@ -79,13 +79,15 @@ async fn a_patch_waits_while_the_lease_has_run_out_and_goes_when_it_was_renewed_
     let shared = shared(|_| answer(500, &json!({})));
     let minute = std::time::Duration::from_secs(60);
     shared.terms.renewed(tokio::time::Instant::now());
-    assert!(tokio::time::timeout(minute, shared.permits.take(Whose::Drain, &shared.terms)).await.is_ok());
+    assert!(tokio::time::timeout(minute, shared.permits.take(PatchOf::Drain, &shared.terms)).await.is_ok());
     tokio::time::advance(minute).await;
     let begin = tokio::time::Instant::now();
-    let (place, ()) =
-        tokio::join!(tokio::time::timeout(minute, shared.permits.take(Whose::Drain, &shared.terms)), async {
+    let (place, ()) = tokio::join!(
+        tokio::time::timeout(minute, shared.permits.take(PatchOf::Drain, &shared.terms)),
+        async {
             tokio::time::sleep(minute / 10).await;
             shared.terms.renewed(tokio::time::Instant::now());
-        });
+        }
+    );
     assert!(place.is_ok() && begin.elapsed() >= minute / 10);
 }

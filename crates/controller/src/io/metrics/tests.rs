@@ -32,7 +32,7 @@ fn a_former_leader_says_nothing_of_pools_and_nodes() {
     m.rollout_nodes.get_or_create(&PoolState { pool: pool.clone(), state: state.clone() }).set(1);
     m.state.get_or_create(&State { node: "n1".to_owned(), pool, state, reason }).set(1);
     m.success("render", "Sync", "worker", jiff::Timestamp::UNIX_EPOCH);
-    m.worked("node", Duration::from_millis(3), Duration::from_millis(1));
+    m.record_pass("node", Duration::from_millis(3), Duration::from_millis(1));
     m.passes.get_or_create(&Pass { queue: "node".to_owned(), outcome: "done".to_owned() }).inc();
     let before = text(&registry);
     for series in ["mcc_drain_err{node=\"n1\"} 1", "mco_state{", "mcc_leader 1", "mcc_drain_blocked_seconds{"]
@@ -61,7 +61,7 @@ fn the_names_that_dashboards_use_are_written_out() {
         assert!(text.contains(line), "{line} in\n{text}");
     }
     metrics.drain_waits.set("n1", true);
-    metrics.worked("node", Duration::from_millis(3), Duration::from_millis(1));
+    metrics.record_pass("node", Duration::from_millis(3), Duration::from_millis(1));
     text.clear();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     for line in [

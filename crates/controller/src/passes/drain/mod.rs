@@ -12,8 +12,8 @@
 
 use crate::cache::store::{Change, Store};
 use crate::cache::watch::{OnChange, Presence, WatchedApi, follow};
-use crate::change::{Changed, DirtyKeys, Known};
-use crate::flight::nodes::{Whose, send};
+use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::flight::nodes::{PatchOf, send};
 use crate::flight::refusals::Topic;
 use crate::io::clock::now;
 use crate::io::events::{Source, node_reference};
@@ -70,7 +70,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     },
 };
 
-fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
+fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKeys) {
     match changed {
         Changed::Node(change) => marks.mark(Pass::Drain, &change.name),
         Changed::TermBegins => marks.mark_all(Pass::Drain, known.stores.nodes.names()),
@@ -323,7 +323,7 @@ impl Drains {
 
     /// Sends the node's patch. Its outcome affects no decision about other nodes.
     async fn send(&self, patch: &NodePatch) -> Result<(), CallError> {
-        let place = self.shared.permits.take(Whose::Drain, &self.shared.terms).await;
+        let place = self.shared.permits.take(PatchOf::Drain, &self.shared.terms).await;
         send(&*self.shared, &place, patch).await
     }
 
@@ -351,7 +351,7 @@ impl Drains {
     }
 }
 
-/// The key of a node's patch in [`crate::flight::refusals::Troubles`].
+/// The key of a node's patch in [`crate::flight::refusals::CurrentFailures`].
 fn tried(node: &str) -> String {
     format!("drain {node}")
 }

@@ -24,7 +24,7 @@ pub(super) struct Asked {
     pub(super) reports: BTreeMap<String, Report>,
     pub(super) absent: BTreeSet<String>,
     pub(super) bases: BTreeMap<String, String>,
-    pub(super) held_up: BTreeMap<String, String>,
+    pub(super) why_not_started: BTreeMap<String, String>,
     pub(super) again: Option<Duration>,
 }
 
@@ -34,7 +34,7 @@ pub(super) async fn ask(shared: &Shared, snapshot: &mut Snapshot, now: &Time) ->
     if snapshot.builder.is_none() {
         return Ok(asked);
     }
-    for build in build::unseen(snapshot.builds(), snapshot.jobs.iter().map(AsRef::as_ref)) {
+    for build in build::unseen_jobs(snapshot.builds(), snapshot.jobs.iter().map(AsRef::as_ref)) {
         let job = names::job(&build);
         match call(|| format!("get job {job}"), jobs(shared).get_opt(&job)).await? {
             None => {
@@ -62,8 +62,8 @@ pub(super) async fn ask(shared: &Shared, snapshot: &mut Snapshot, now: &Time) ->
             StartCheck::Never => continue,
             StartCheck::In(seconds) => u64::try_from(seconds).unwrap_or(0),
             StartCheck::Now => {
-                if let Some(why) = held_up(shared, job).await? {
-                    asked.held_up.insert(job.build.clone(), why);
+                if let Some(why) = why_not_started(shared, job).await? {
+                    asked.why_not_started.insert(job.build.clone(), why);
                 }
                 LOOK_AGAIN
             }
@@ -87,7 +87,7 @@ async fn base(shared: &Shared, snapshot: &Snapshot, job: &JobFacts) -> Result<Op
 }
 
 /// What keeps the pods of a Job from starting.
-async fn held_up(shared: &Shared, job: &JobFacts) -> Result<Option<String>, CallError> {
+async fn why_not_started(shared: &Shared, job: &JobFacts) -> Result<Option<String>, CallError> {
     let pods = pods(shared, &job.build).await?;
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Event"));
     let events: Api<DynamicObject> = Api::namespaced_with(shared.client.clone(), NAMESPACE, &kind);
@@ -99,7 +99,7 @@ async fn held_up(shared: &Shared, job: &JobFacts) -> Result<Option<String>, Call
         let found = call(|| format!("list of events about {}", job.name), events.list(&about)).await?;
         warnings.extend(found.items.iter().map(|e| Warning::new(&uid, &e.data)));
     }
-    Ok(build::held_up(job, &pods, &warnings))
+    Ok(build::why_not_started(job, &pods, &warnings))
 }
 
 /// The pods of a build's Job.

@@ -11,7 +11,7 @@ mod write;
 use crate::cache::store::Item;
 use crate::cache::trimmed::{Config, ImageBuild, ImageConfig};
 use crate::cache::watch::version_of;
-use crate::change::{Changed, DirtyKeys, Known};
+use crate::change::{Changed, DirtyKeys, KnownObjects};
 use crate::flight::pools::set_condition;
 use crate::flight::refusals::Topic;
 use crate::io::clock::now;
@@ -60,7 +60,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     start: |shared, _| stateless(shared, pass),
 };
 
-fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
+fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKeys) {
     match changed {
         Changed::ImageBuild(pool) if !pool.is_empty() => marks.mark(Pass::ImageBuilds, pool),
         Changed::Pool(change) => {
@@ -93,7 +93,7 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
 }
 
 /// The pools that have an image of their own, or builds of one.
-fn concerned(known: Known<'_>) -> BTreeSet<String> {
+fn concerned(known: KnownObjects<'_>) -> BTreeSet<String> {
     let configs = known.stores.os_configs.all();
     let builds = known.stores.os_builds.all();
     let pools = configs.iter().map(|c| c.pool()).chain(builds.iter().map(|b| b.pool()));
@@ -114,7 +114,7 @@ pub(crate) async fn pass(shared: Arc<Shared>, pool: String) -> Outcome {
         Err(e) => {
             let chain = e.chain();
             tell(Some(format!(
-                "the OS image cannot be built, and is tried again: {}",
+                "the OS image cannot be built; this is tried again: {}",
                 cut(&chain, MAX_ANSWER_CHARS)
             )));
             Outcome::Failed(chain)
@@ -199,7 +199,7 @@ struct Carried {
 /// Makes the plan and carries it out.
 async fn carry_out(shared: &Shared, pool: &str) -> Result<Carried, CallError> {
     let images = &shared.metrics.images;
-    // One that names no pool does nothing.
+    // A MachineOSConfig that names no pool has no effect.
     images.count_configs(shared.stores.os_configs.all().iter().filter(|c| !c.pool().is_empty()).count());
     let Some(mut snapshot) = snapshot(shared, pool) else { return Ok(Carried::default()) };
     if let Some(Err(why)) = snapshot.config.as_ref().map(|c| c.object.as_ref()) {
@@ -214,7 +214,7 @@ async fn carry_out(shared: &Shared, pool: &str) -> Result<Carried, CallError> {
     }
     snapshot.count(shared, pool);
     let now = now();
-    let ask::Asked { reports, absent, bases: found, held_up, again } =
+    let ask::Asked { reports, absent, bases: found, why_not_started, again } =
         ask::ask(shared, &mut snapshot, &now).await?;
     let base = |config: &'_ Config| match config {
         Config::Rendered(rendered) => rendered.base.clone(),
@@ -229,7 +229,7 @@ async fn carry_out(shared: &Shared, pool: &str) -> Result<Carried, CallError> {
         jobs: snapshot.jobs.iter().map(AsRef::as_ref).collect(),
         absent: absent.iter().map(String::as_str).collect(),
         bases: found.iter().map(|(build, image)| (build.as_str(), image.clone())).collect(),
-        held_up: held_up.iter().map(|(build, why)| (build.as_str(), why.clone())).collect(),
+        why_not_started: why_not_started.iter().map(|(build, why)| (build.as_str(), why.clone())).collect(),
         reports: reports.iter().map(|(build, report)| (build.as_str(), report.clone())).collect(),
         in_use: snapshot.images.iter().map(AsRef::as_ref).collect(),
         builder: snapshot.builder.as_deref(),
@@ -238,7 +238,7 @@ async fn carry_out(shared: &Shared, pool: &str) -> Result<Carried, CallError> {
     let BuildPlan { steps, wait, condition } = build::plan(&inputs);
     for step in steps {
         tracing::info!(pool, "image build: {step}");
-        write::take(shared, &snapshot, step).await?;
+        write::carry_out(shared, &snapshot, step).await?;
     }
     if let Some(condition) = condition {
         set_condition(shared, &snapshot.pool, condition).await?;

@@ -11,13 +11,13 @@ use api::events::ControllerEvent;
 use api::k8s::{ConfigMap, ResourceExt};
 use api::names::{NAMESPACE, annotation};
 use api::v1::{MachineConfig, MachineOSBuild, MachineOSBuildStatus, MachineOSConfig};
-use build::{Point, State, Step, names, objects, objects::LeftOver};
+use build::{OsConfigUpdate, State, Step, names, objects, objects::LeftOver};
 use client::{CallError, call, if_found};
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 
 /// Takes one step.
-pub(super) async fn take(shared: &Shared, snapshot: &Snapshot, step: Step) -> Result<(), CallError> {
+pub(super) async fn carry_out(shared: &Shared, snapshot: &Snapshot, step: Step) -> Result<(), CallError> {
     match step {
         Step::Create(build) => {
             let what = || format!("create machineosbuild {}", build.name_any());
@@ -47,12 +47,12 @@ pub(super) async fn take(shared: &Shared, snapshot: &Snapshot, step: Step) -> Re
         }
         Step::Stop(name) => stop(shared, &name).await?,
         Step::Remember(pushed) => {
-            old_images::list::put(shared, &[(pushed.key(), Some(pushed.text()))]).await?;
+            old_images::list::write_entries(shared, &[(pushed.key(), Some(pushed.text()))]).await?;
         }
         Step::Keep { build, key } => {
             // In this order: a build that says so is on no list.
             let entries: Vec<_> = key.into_iter().map(|key| (key, None)).collect();
-            old_images::list::put(shared, &entries).await?;
+            old_images::list::write_entries(shared, &entries).await?;
             annotate(shared, &build, names::OLD_IMAGES, names::KEEP).await?;
         }
         Step::Delete { build, .. } => {
@@ -69,9 +69,9 @@ pub(super) async fn take(shared: &Shared, snapshot: &Snapshot, step: Step) -> Re
                 shared.os_build_changed(&change);
             }
         }
-        Step::Point(point) => {
+        Step::UpdateOsConfig(point) => {
             if let Some(config) = snapshot.config() {
-                write_point(shared, config, &point).await?;
+                update_os_config(shared, config, &point).await?;
             }
         }
     }
@@ -161,7 +161,7 @@ async fn create_map(shared: &Shared, build: &MachineOSBuild, map: &ConfigMap) ->
     }
     let found = call(|| format!("get configmap {name}"), maps.get_opt(&name)).await?;
     match found.as_ref().map(|found| objects::left_over(build, &found.metadata)) {
-        // Of an attempt that did not come to its end; the build's name is a hash of all that is in it.
+        // It is from an interrupted attempt, and has the right content: the build's name is a hash of it.
         Some(LeftOver::SameBuild) => {}
         Some(LeftOver::EarlierBuild { uid }) => {
             let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
@@ -226,7 +226,11 @@ async fn write_status(
 }
 
 /// Writes what a MachineOSConfig says of its builds: annotations first, because the status says that there is an image.
-async fn write_point(shared: &Shared, config: &MachineOSConfig, point: &Point) -> Result<(), CallError> {
+async fn update_os_config(
+    shared: &Shared,
+    config: &MachineOSConfig,
+    point: &OsConfigUpdate,
+) -> Result<(), CallError> {
     let name = config.name_any();
     let api = shared.api::<MachineOSConfig>();
     let mut notes = json!({annotation::CURRENT_BUILD: point.build});

@@ -14,7 +14,7 @@ mod send;
 use crate::cache::settings::{FEATURE_GATE, STREAMS};
 use crate::cache::stores::Stores;
 use crate::cache::trimmed::{Config, ImageBuild, ImageConfig};
-use crate::change::{Changed, DirtyKeys, Known};
+use crate::change::{Changed, DirtyKeys, KnownObjects};
 use crate::flight::refusals::Topic;
 use crate::io::clock::now;
 use crate::passes::descriptor::Descriptor;
@@ -34,7 +34,7 @@ use rollout::pinned_images::PinFacts;
 use rollout::policy::PoolPolicies;
 use rollout::view::NodeView;
 use rollout::{ControllerMemory, Facts, Inputs, PoolPlan, Sources, Streams, TroubleOf, Unanswered};
-use send::{NO_POOL, Requests, Sent};
+use send::{NO_POOL, Requests, SendOutcome};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -83,10 +83,10 @@ pub(crate) const PASS: Descriptor = Descriptor {
     },
 };
 
-/// The key of writes of policies' status in [`crate::flight::refusals::Troubles`].
+/// The key of writes of policies' status in [`crate::flight::refusals::CurrentFailures`].
 const POLICY_STATUS: &str = "status of rolloutpolicies";
 
-fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
+fn marked_by(changed: &Changed<'_>, _: KnownObjects<'_>, marks: &mut DirtyKeys) {
     let concerns = match changed {
         Changed::Config(change) => {
             let all = [change.old.as_deref(), change.new.as_deref()];
@@ -204,7 +204,7 @@ impl Nodes {
         let written = self.policies.write(&self.shared, &plan, policies, rollout_policies, &at);
         let unmanaged = async {
             match refused.contains_key(NO_POOL) {
-                true => Sent::All,
+                true => SendOutcome::All,
                 false => self.requests.free_unmanaged(&self.shared, &plan.unmanaged_patches).await,
             }
         };
@@ -216,26 +216,26 @@ impl Nodes {
             other => outcome = other,
         }
         match unmanaged {
-            Sent::Refused(why) => outcome = Outcome::Failed(why),
-            Sent::Stale(_) if matches!(outcome, Outcome::Done | Outcome::After(_)) => {
+            SendOutcome::Refused(why) => outcome = Outcome::Failed(why),
+            SendOutcome::Stale(_) if matches!(outcome, Outcome::Done | Outcome::After(_)) => {
                 outcome = Outcome::Stale;
             }
-            Sent::Some if outcome == Outcome::Done => outcome = Outcome::After(Duration::ZERO),
-            Sent::All | Sent::Some | Sent::Stale(_) => {}
+            SendOutcome::Some if outcome == Outcome::Done => outcome = Outcome::After(Duration::ZERO),
+            SendOutcome::All | SendOutcome::Some | SendOutcome::Stale(_) => {}
         }
         let mut moved_on: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
         for (result, (_, pool)) in done.into_iter().zip(&both) {
             match result {
-                Sent::All => {}
-                Sent::Some if outcome == Outcome::Done => outcome = Outcome::After(Duration::ZERO),
-                Sent::Some => {}
-                Sent::Stale(nodes) => {
+                SendOutcome::All => {}
+                SendOutcome::Some if outcome == Outcome::Done => outcome = Outcome::After(Duration::ZERO),
+                SendOutcome::Some => {}
+                SendOutcome::Stale(nodes) => {
                     moved_on.insert(pool.name_any(), nodes);
                     if matches!(outcome, Outcome::Done | Outcome::After(_)) {
                         outcome = Outcome::Stale;
                     }
                 }
-                Sent::Refused(why) => {
+                SendOutcome::Refused(why) => {
                     refused.insert(pool.name_any(), why.clone());
                     outcome = Outcome::Failed(why);
                 }
@@ -336,7 +336,8 @@ impl Nodes {
             let policies: Vec<&RolloutPolicy> = snapshot.rollout_policies.iter().map(AsRef::as_ref).collect();
             let pools: Vec<&MachineConfigPool> = snapshot.pools.iter().map(AsRef::as_ref).collect();
             let exists = |name: &str| stores.configs.get(name).is_some();
-            snapshot.policies = PoolPolicies::of(&policies, &pools, &exists, Some(&self.policies.live()));
+            snapshot.policies =
+                PoolPolicies::of(&policies, &pools, &exists, Some(&self.policies.observations()));
         }
         let controller_config = stores.controller_config();
         let sources = Sources {

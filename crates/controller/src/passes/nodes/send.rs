@@ -7,11 +7,11 @@
 //!
 //! What it is not: retries, and when they end (see [`crate::flight::nodes`]).
 
-use crate::flight::nodes::{PATIENCE, Whose, until_settled};
+use crate::flight::nodes::{PATIENCE, PatchOf, until_settled};
 use crate::flight::pools::{write_first_boot_nodes, write_status};
 use crate::flight::refusals::NotWritten;
 use crate::io::events::{Source, node_reference, reference};
-use crate::shared::{PolicyNews, Shared};
+use crate::shared::{PolicyRevision, Shared};
 use api::k8s::ResourceExt;
 use api::v1::{MachineConfigPool, MachineConfigPoolStatus};
 use futures::stream::{self, StreamExt};
@@ -34,7 +34,7 @@ const SENDING: Duration = Duration::from_millis(500);
 
 /// The outcome of a pool's plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(super) enum SendOutcome {
     /// It was carried out.
     All,
     /// The time for one plan is over (see [`SENDING`]), or the pool has changed.
@@ -45,7 +45,7 @@ pub(super) enum Sent {
     Refused(String),
 }
 
-impl From<NotWritten> for Sent {
+impl From<NotWritten> for SendOutcome {
     fn from(not_written: NotWritten) -> Self {
         match not_written {
             NotWritten::Stale => Self::Stale(vec![]),
@@ -57,9 +57,9 @@ impl From<NotWritten> for Sent {
 /// The name under which refusals and permits of nodes without a pool are kept: no pool has an empty name.
 pub(super) const NO_POOL: &str = "";
 
-/// What came back in time for some Node patches.
+/// The answers to Node patches that arrived in time.
 #[derive(Debug, Default)]
-struct Answers {
+struct PatchAnswers {
     /// How many were answered.
     answers: usize,
     /// The nodes that were sent to another config.
@@ -99,7 +99,7 @@ pub(crate) struct Requests {
 
 /// The outcome of a write to a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Written {
+pub(crate) enum WriteState {
     /// It is done.
     Done,
     /// It, or an earlier write, has no answer yet.
@@ -132,10 +132,12 @@ fn hand_over(
 
 /// Waits a moment for an outcome. A write without one by then continues on its own, or this controller is shutting
 /// down.
-async fn outcome_in_time(outcome: oneshot::Receiver<Result<(), NotWritten>>) -> Result<Written, NotWritten> {
+async fn outcome_in_time(
+    outcome: oneshot::Receiver<Result<(), NotWritten>>,
+) -> Result<WriteState, NotWritten> {
     match tokio::time::timeout(PATIENCE, outcome).await {
-        Ok(Ok(answer)) => answer.map(|()| Written::Done),
-        Err(_) | Ok(Err(_)) => Ok(Written::Pending),
+        Ok(Ok(answer)) => answer.map(|()| WriteState::Done),
+        Err(_) | Ok(Err(_)) => Ok(WriteState::Pending),
     }
 }
 
@@ -147,20 +149,20 @@ impl Requests {
         shared: &Arc<Shared>,
         plan: &PoolPlan,
         pool: &MachineConfigPool,
-        known: PolicyNews,
-    ) -> Sent {
+        known: PolicyRevision,
+    ) -> SendOutcome {
         // While a patch waits for its permit, somebody may pause the pool, revert the change, or lower
         // `maxUnavailable`.
         let (planned, has_policy) = (pool.metadata.generation, plan.policy.is_some());
         let as_planned = |patch: &NodePatch| {
             let same = shared.stores.pools.get(&plan.pool).is_some_and(|p| p.metadata.generation == planned);
             let now = shared.policy_news();
-            // A gate that fails stops what is not sent yet. What moves no node makes room for a plan that may let nodes go:
-            // the taints of thousands of nodes would keep a wave waiting.
+            // A failing gate stops the patches that are not sent yet. Patches that move no node give way to a newer plan
+            // that may move some: otherwise a wave would wait for the taints of thousands of nodes.
             let stands = now.setbacks == known.setbacks && (moves(patch) || now.advances == known.advances);
             same && (!has_policy || stands)
         };
-        let Answers { answers, sent, moved_on, refused } =
+        let PatchAnswers { answers, sent, moved_on, refused } =
             self.send_all(shared, &plan.pool, &plan.patches, as_planned).await;
         let all = plan.patches.len();
         let sent: Vec<&str> = sent.iter().map(|n| &**n).collect();
@@ -168,17 +170,17 @@ impl Requests {
             record_event(shared, &event, pool);
         }
         if let Some(why) = refused {
-            return Sent::Refused(why);
+            return SendOutcome::Refused(why);
         }
         if !moved_on.is_empty() {
-            return Sent::Stale(moved_on);
+            return SendOutcome::Stale(moved_on);
         }
         // A name that was used is removed from the list before anything else is written to the version that was planned
         // from; the status follows with the next plan. A write without an answer delays nothing.
         if !plan.first_boot_nodes.is_keep() {
             match self.first_boot_nodes(shared, pool, &plan.first_boot_nodes).await {
-                Ok(Written::Done) => return Sent::Some,
-                Ok(Written::Pending) => {}
+                Ok(WriteState::Done) => return SendOutcome::Some,
+                Ok(WriteState::Pending) => {}
                 Err(not_written) => return not_written.into(),
             }
         }
@@ -192,18 +194,18 @@ impl Requests {
         for event in plan.events_of_status() {
             record_event(shared, event, pool);
         }
-        if answers < all { Sent::Some } else { Sent::All }
+        if answers < all { SendOutcome::Some } else { SendOutcome::All }
     }
 
     /// Sends the patches of nodes that no pool owns. They move no node.
-    pub(super) async fn free_unmanaged(&self, shared: &Arc<Shared>, patches: &[NodePatch]) -> Sent {
-        let Answers { answers, moved_on, refused, .. } =
+    pub(super) async fn free_unmanaged(&self, shared: &Arc<Shared>, patches: &[NodePatch]) -> SendOutcome {
+        let PatchAnswers { answers, moved_on, refused, .. } =
             self.send_all(shared, &NO_POOL.into(), patches, |_| true).await;
         match refused {
-            Some(why) => Sent::Refused(why),
-            None if !moved_on.is_empty() => Sent::Stale(moved_on),
-            None if answers < patches.len() => Sent::Some,
-            None => Sent::All,
+            Some(why) => SendOutcome::Refused(why),
+            None if !moved_on.is_empty() => SendOutcome::Stale(moved_on),
+            None if answers < patches.len() => SendOutcome::Some,
+            None => SendOutcome::All,
         }
     }
 
@@ -215,13 +217,13 @@ impl Requests {
         pool: &Arc<str>,
         patches: &[NodePatch],
         as_planned: impl Fn(&NodePatch) -> bool,
-    ) -> Answers {
+    ) -> PatchAnswers {
         // Nodes that move go first: thousands of others may only get or lose a taint.
         let (first, rest): (Vec<&NodePatch>, Vec<&NodePatch>) = patches.iter().partition(|p| moves(p));
         let patches: Vec<NodePatch> = first.into_iter().chain(rest).cloned().collect();
         let as_planned = &as_planned;
         let send = |patch: NodePatch| async move {
-            let place = shared.permits.take(Whose::Pool(pool), &shared.terms).await;
+            let place = shared.permits.take(PatchOf::Pool(pool), &shared.terms).await;
             if !as_planned(&patch) {
                 return (patch, None);
             }
@@ -233,7 +235,7 @@ impl Requests {
         let in_time = |_: &NodePatch| futures::future::ready(tokio::time::Instant::now() < until);
         let results = stream::iter(patches).take_while(in_time).map(send).buffer_unordered(PATCHES_WAITING);
         let mut results = std::pin::pin!(results);
-        let mut all = Answers::default();
+        let mut all = PatchAnswers::default();
         // Patches that still wait for a permit by then are dropped, unsent. Those that were sent continue on their own.
         let last = until + PATIENCE;
         while let Ok(Some((patch, answer))) = tokio::time::timeout_at(last, results.next()).await {
@@ -288,10 +290,10 @@ impl Requests {
         shared: &Arc<Shared>,
         pool: &MachineConfigPool,
         status: &MachineConfigPoolStatus,
-    ) -> Result<Written, NotWritten> {
+    ) -> Result<WriteState, NotWritten> {
         let name = pool.name_any();
         if !lock(&self.state).statuses.insert(name.clone()) {
-            return Ok(Written::Pending);
+            return Ok(WriteState::Pending);
         }
         let (waits, outcome) = oneshot::channel();
         let (shared, state, pool, status) =
@@ -315,10 +317,10 @@ impl Requests {
         shared: &Arc<Shared>,
         pool: &MachineConfigPool,
         change: &Change<Arc<str>>,
-    ) -> Result<Written, NotWritten> {
+    ) -> Result<WriteState, NotWritten> {
         let name = pool.name_any();
         match lock(&self.state).first_boots.entry(name.clone()) {
-            Entry::Occupied(_) => return Ok(Written::Pending),
+            Entry::Occupied(_) => return Ok(WriteState::Pending),
             Entry::Vacant(entry) => entry.insert(Instant::now()),
         };
         let (waits, outcome) = oneshot::channel();

@@ -20,8 +20,8 @@ pub(super) async fn read(shared: &Shared) -> Result<BTreeMap<String, Pushed>, Ca
     Ok(all.into_iter().filter_map(|(key, text)| Some((key, Pushed::read(&text)?))).collect())
 }
 
-/// Writes these keys, each in one request with the others and whatever else is there; `None` takes one out.
-pub(in crate::passes) async fn put(
+/// Writes these keys of the list in one request, and leaves all other keys as they are; `None` removes a key.
+pub(in crate::passes) async fn write_entries(
     shared: &Shared,
     entries: &[(String, Option<String>)],
 ) -> Result<(), CallError> {

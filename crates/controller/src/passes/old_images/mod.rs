@@ -14,7 +14,7 @@ mod remove;
 use crate::cache::settings::STREAMS;
 use crate::cache::store::KNOWN_AGAIN;
 use crate::cache::trimmed::Config;
-use crate::change::{Changed, DirtyKeys, Known as Caches};
+use crate::change::{Changed, DirtyKeys, KnownObjects as Caches};
 use crate::io::clock::now;
 use crate::io::events::{Source, reference};
 use crate::passes::descriptor::Descriptor;
@@ -149,7 +149,7 @@ impl Cleaner {
         });
         let new = remember.iter().map(|p| (p.key(), Some(p.text())));
         let entries: Vec<_> = new.chain(forget.into_iter().map(|key| (key, None))).collect();
-        list::put(shared, &entries).await?;
+        list::write_entries(shared, &entries).await?;
         self.retain(&delete);
         for pushed in delete.into_iter().filter(|p| self.is_due(p)) {
             // What is found under a tag goes at once, if nothing names it.
@@ -250,14 +250,15 @@ impl Cleaner {
             }
             Ok(Removed::Nothing) => {
                 self.wait(&key, false);
-                list::put(shared, &[(key, None)]).await?;
+                list::write_entries(shared, &[(key, None)]).await?;
                 return Ok(None);
             }
             Ok(Removed::Is(image)) => {
                 self.wait(&key, false);
                 let known = list::read(shared).await?.contains_key(&image.key());
                 let new = (!known).then(|| (image.key(), Some(image.text())));
-                list::put(shared, &[(key, None)].into_iter().chain(new).collect::<Vec<_>>()).await?;
+                list::write_entries(shared, &[(key, None)].into_iter().chain(new).collect::<Vec<_>>())
+                    .await?;
                 return Ok((!known).then_some(*image));
             }
             Err(failure) => Err(failure),
@@ -278,7 +279,7 @@ impl Cleaner {
                 (entries, tell.map(|text| (ControllerEvent::OldImageKept, text)))
             }
         };
-        list::put(shared, &entries).await?;
+        list::write_entries(shared, &entries).await?;
         match (event, shared.stores.pools.get(&pushed.pool)) {
             (Some((reason, text)), Some(pool)) => {
                 shared.events.publish(Source::Builder, reference(&*pool), reason, text);
@@ -297,7 +298,7 @@ impl Cleaner {
         self.waits().get(&pushed.key()).is_none_or(|(_, at)| *at <= Instant::now())
     }
 
-    /// Has a deletion wait, if it failed and may pass.
+    /// Delays the next attempt of a deletion that failed and may work later.
     fn wait(&self, key: &str, failed: bool) {
         let mut all = self.waits();
         let tries = all.remove(key).map_or(0, |(tries, _)| tries);

@@ -150,7 +150,8 @@ fn failed(error: RegistryError) -> DeletionFailure {
     DeletionFailure { retry, why: error.to_string() }
 }
 
-/// Nothing has to be deleted yet. A registry may refuse to look up what is not there, so this is asked again.
+/// It is not known yet whether anything has to be deleted: a registry may also refuse to look up an image that does not
+/// exist. So the look-up is tried again.
 fn not_looked_up(error: &RegistryError) -> DeletionFailure {
     let retry = if error.is_temporary() { Retry::ForAWeek } else { Retry::UntilFixed };
     DeletionFailure { retry, why: error.to_string() }
@@ -171,9 +172,9 @@ async fn settings(shared: &Shared, pushed: &Pushed) -> Result<registry::Settings
     let name = &pushed.secret;
     let api: Api<Secret> = Api::namespaced(shared.client.clone(), NAMESPACE);
     let found = call(|| format!("get secret {NAMESPACE}/{name}"), api.get_opt(name)).await.map_err(|e| {
-        let remedy = "; the operator gives the controller the right to read a Secret while a MachineOSConfig names it in \
-                      renderedImagePushSecret, unless it is one of the installation itself; for one that none names any more, \
-                      make a Role of your own";
+        let remedy = "; the operator grants the controller the right to read a Secret as long as a MachineOSConfig names it \
+            in renderedImagePushSecret, except for Secrets of the installation itself; for a Secret that none names any \
+            more, create a Role of your own";
         failed(format!("{}{}", e.chain(), if e.is_forbidden() { remedy } else { "" }))
     })?;
     let Some(first) = found.and_then(credentials) else {

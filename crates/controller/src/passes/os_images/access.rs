@@ -3,7 +3,7 @@
 //!
 //! What it is not: a copy of these in memory. They are read for each look, which there are few of.
 
-use crate::cache::stores::{DEFAULT_NAMESPACE, Place, place};
+use crate::cache::stores::{DEFAULT_NAMESPACE, SecretLocation, pull_secret_location};
 use crate::shared::Shared;
 use api::k8s::Secret;
 use api::v1::{ControllerConfigSpec, MachineConfig};
@@ -50,11 +50,11 @@ pub(in crate::passes) async fn settings_with(
             build::objects::file(&rendered, REGISTRIES_CONF)
         }
     };
-    let secret = pull_secret(shared, place(cluster.spec.pull_secret.as_ref())).await?;
+    let secret = pull_secret(shared, pull_secret_location(cluster.spec.pull_secret.as_ref())).await?;
     from(&cluster.spec, first, secret.as_deref(), mirrors.as_deref(), cache)
 }
 
-async fn pull_secret(shared: &Shared, at: Place) -> Result<Option<Vec<u8>>, String> {
+async fn pull_secret(shared: &Shared, at: SecretLocation) -> Result<Option<Vec<u8>>, String> {
     let Some((namespace, name)) = at.filter(|(_, name)| !name.is_empty()) else { return Ok(None) };
     let namespace = if namespace.is_empty() { DEFAULT_NAMESPACE } else { &namespace };
     let api = Api::<Secret>::namespaced(shared.client.clone(), namespace);
@@ -128,10 +128,16 @@ mod tests {
         );
         assert!(good(None, None).is_ok());
         let secret = good(Some(b"hunter2"), None).unwrap_err();
-        assert!(secret.starts_with("the pull secret is not") && !secret.contains("hunter2"), "{secret}");
+        assert!(
+            secret.starts_with("the pull secret does not have the format") && !secret.contains("hunter2"),
+            "{secret}"
+        );
         let push = from(&cluster, &[b"hunter2".to_vec()], None, None, Cache::default()).unwrap_err();
-        assert!(push.starts_with("the push secret is not") && !push.contains("hunter2"), "{push}");
+        assert!(
+            push.starts_with("the push secret does not have the format") && !push.contains("hunter2"),
+            "{push}"
+        );
         let mirrors = good(None, Some("registry = 1")).unwrap_err();
-        assert!(mirrors.starts_with("/etc/containers/registries.conf is not"), "{mirrors}");
+        assert!(mirrors.starts_with("/etc/containers/registries.conf does not have the format"), "{mirrors}");
     }
 }

@@ -7,7 +7,7 @@
 pub(super) mod access;
 
 use crate::cache::trimmed::{Config, Rendered};
-use crate::change::{Changed, DirtyKeys, Known};
+use crate::change::{Changed, DirtyKeys, KnownObjects};
 use crate::flight::refusals::{AGAIN, Failure as _, Topic};
 use crate::passes::descriptor::Descriptor;
 use crate::queue::{Outcome, Pass, Work};
@@ -48,17 +48,19 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 /// The same for an image by its digest, which nodes do not wait for.
 const SELDOM: Duration = Duration::from_mins(15);
 
-fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
+fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKeys) {
     let mut all = || marks.mark_all(Pass::OsImages, known.stores.pools.names());
     match changed {
         Changed::Pool(change) => {
-            let read = |p: &MachineConfigPool| (p.spec.configuration.name.clone(), rollout::goes_unseen(p));
+            let read =
+                |p: &MachineConfigPool| (p.spec.configuration.name.clone(), rollout::skips_inspection(p));
             let is_new = change.new.as_deref().map(read) != change.old.as_deref().map(read);
             if change.new.is_some() && is_new {
                 marks.mark(Pass::OsImages, &change.name);
             }
         }
-        // It may come after the pool that names it, or somebody has removed what was found out. Our own writes start nothing.
+        // The config may arrive after the pool that names it, or somebody has removed the recorded result. Our own writes
+        // mark nothing.
         Changed::Config(change) => {
             let noted =
                 |r: &Rendered| r.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(own::OS_IMAGE));
@@ -132,7 +134,7 @@ impl Looker {
         let Config::Rendered(rendered) = &*config else { return Outcome::Done };
         let url = config.os_image_url();
         let found = OsImage::read(rendered.metadata.annotations.as_ref(), url);
-        let (unseen, in_use) = (rollout::goes_unseen(&pool), self.in_use(rendered, url));
+        let (unseen, in_use) = (rollout::skips_inspection(&pool), self.in_use(rendered, url));
         let (next, again) = match next(unseen, url, found.as_ref(), in_use) {
             Next::Nothing => return Outcome::Done,
             // When the last of them leaves no pass is asked for, and the next node waits for a look.
@@ -164,7 +166,7 @@ impl Looker {
             Err(e) if e.is_refused() => {
                 tracing::warn!(
                     pool = name,
-                    "what was found out about the OS image cannot be written: {}",
+                    "the result of inspecting the OS image cannot be written: {}",
                     e.chain()
                 );
                 Outcome::After(AGAIN)
@@ -223,7 +225,7 @@ impl Looker {
     }
 }
 
-/// What follows from what an image says of itself.
+/// The verdict on an image, from its own labels and configuration.
 fn judged(of: OsImage, facts: Result<Arc<ImageFacts>, RegistryError>) -> OsImage {
     match facts {
         Ok(facts) => {

@@ -93,7 +93,7 @@ async fn what_a_policy_changes_on_its_way_is_an_error_that_names_the_field() {
 #[tokio::test(start_paused = true)]
 async fn a_finalizer_of_somebody_elses_on_one_that_is_to_go_is_told_when_it_lasts() {
     use crate::fake_server::{answer, shared};
-    use crate::flight::refusals::{Troubles, Writes};
+    use crate::flight::refusals::{CurrentFailures, WriteOutcomes};
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
     let asked = Arc::new(AtomicU32::new(0));
@@ -107,10 +107,10 @@ async fn a_finalizer_of_somebody_elses_on_one_that_is_to_go_is_told_when_it_last
         answer(200, &object("2", Some("2026-01-01T00:00:00Z")))
     });
     shared.config_answer(serde_json::from_value(object("1", None)).unwrap());
-    let troubles = Troubles::default();
+    let troubles = CurrentFailures::default();
     let words = async || {
         let done = delete(&shared, "02-worker", "no template makes it").await;
-        let mut writes = Writes::default();
+        let mut writes = WriteOutcomes::default();
         let words = writes.record(&troubles, "02-worker", done);
         assert!(writes.are_over() == words.is_some(), "retried until it is reported");
         words

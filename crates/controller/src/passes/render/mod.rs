@@ -10,7 +10,7 @@ mod write;
 
 use crate::cache::settings::{FEATURE_GATE, MACHINE_CONFIGURATION, STREAMS};
 use crate::cache::trimmed::Config;
-use crate::change::{Changed, DirtyKeys, Known};
+use crate::change::{Changed, DirtyKeys, KnownObjects};
 use crate::flight::pools::set_condition;
 use crate::flight::refusals::{AGAIN, Failure as _, WriteError};
 use crate::gates::RenderGate;
@@ -67,7 +67,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     },
 };
 
-fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
+fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKeys) {
     let all = || known.stores.pools.names();
     match changed {
         Changed::Pool(change) => {
@@ -104,7 +104,7 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
 }
 
 /// Whether nothing changed that rendering reads, apart from its own writes.
-fn is_same_input(old: &MachineConfigPool, new: &MachineConfigPool, known: Known<'_>) -> bool {
+fn is_same_input(old: &MachineConfigPool, new: &MachineConfigPool, known: KnownObjects<'_>) -> bool {
     let spec = MachineConfigPoolSpec { configuration: old.spec.configuration.clone(), ..new.spec.clone() };
     let ours = || known.own_writes.wrote(&new.name_any(), &new.spec.configuration);
     old.spec == spec
@@ -115,7 +115,7 @@ fn is_same_input(old: &MachineConfigPool, new: &MachineConfigPool, known: Known<
 }
 
 /// The pools that a MachineConfig affects.
-fn pools_of(name: &str, config: &Config, known: Known<'_>) -> Vec<String> {
+fn pools_of(name: &str, config: &Config, known: KnownObjects<'_>) -> Vec<String> {
     match config {
         // Deleted or tampered with: the pool's pass restores it, or reports it. If the pool does not name it, it was
         // just created, or removed as garbage.
@@ -149,14 +149,14 @@ pub(crate) struct Rendering {
 const MAX_MESSAGE: usize = 10_000;
 
 /// Why a pool is not rendered now.
-enum Why {
+enum NotRendered {
     /// A reason that the pool's condition shows.
     Degraded { reason: RenderReason, message: String },
     /// Something is still on its way; its arrival makes the pool dirty again.
     NotYet(String),
 }
 
-impl Why {
+impl NotRendered {
     fn degraded(reason: impl Into<RenderReason>, message: String) -> Self {
         Self::Degraded { reason: reason.into(), message }
     }
@@ -212,11 +212,11 @@ impl Rendering {
         let pool = self.shared.stores.pools.get(name).unwrap_or_else(|| pool.clone());
         match self.plan(&pool).await? {
             Ok(plan) => carry_out(&self.shared, &pool, plan, &pin).await,
-            Err(Why::NotYet(what)) => {
+            Err(NotRendered::NotYet(what)) => {
                 tracing::debug!(pool = name, "not rendered yet: {what}");
                 self.has_begun(&pool).await
             }
-            Err(Why::Degraded { reason, message }) => self.degraded(name, reason, message).await,
+            Err(NotRendered::Degraded { reason, message }) => self.degraded(name, reason, message).await,
         }
     }
 
@@ -246,7 +246,7 @@ impl Rendering {
         Ok(set_condition(&*self.shared, &pool, condition).await?)
     }
 
-    async fn plan(&self, pool: &MachineConfigPool) -> Result<Result<RenderPlan, Why>, WriteError> {
+    async fn plan(&self, pool: &MachineConfigPool) -> Result<Result<RenderPlan, NotRendered>, WriteError> {
         let name = pool.name_any();
         if pool.spec.machine_config_selector.as_ref().is_some_and(selects_all) {
             let message = "spec.machineConfigSelector is {}: an empty selector selects no MachineConfig \
@@ -260,12 +260,12 @@ impl Rendering {
                     message.to_owned(),
                 );
             }
-            return Ok(Err(Why::NotYet(message.to_owned())));
+            return Ok(Err(NotRendered::NotYet(message.to_owned())));
         }
         let Some(controller_config) = self.shared.stores.controller_config() else {
             let message =
                 format!("there is no ControllerConfig {CONTROLLER_CONFIG}; `mco install` creates it");
-            return Ok(Err(Why::degraded(RenderReason::NoControllerConfig, message)));
+            return Ok(Err(NotRendered::degraded(RenderReason::NoControllerConfig, message)));
         };
         let configs = self.shared.stores.configs.all();
         let sources: Vec<&MachineConfig> =
@@ -284,14 +284,16 @@ impl Rendering {
                         // That pass will restore them, and their change makes this pool dirty again.
                         self.shared.queues.of(pass).mark(CONTROLLER_CONFIG.to_owned());
                     }
-                    return Ok(Err(Why::NotYet(what.to_owned())));
+                    return Ok(Err(NotRendered::NotYet(what.to_owned())));
                 }
-                RenderGate::Refuse { reason, message } => return Ok(Err(Why::degraded(reason, message))),
+                RenderGate::Refuse { reason, message } => {
+                    return Ok(Err(NotRendered::degraded(reason, message)));
+                }
             }
         }
         let selected = match render::select(pool, sources) {
             Ok(selected) => selected,
-            Err(e) => return Ok(Err(Why::degraded(e.reason, e.to_string()))),
+            Err(e) => return Ok(Err(NotRendered::degraded(e.reason, e.to_string()))),
         };
         let current = match pool.spec.configuration.name.as_str() {
             "" => None,
@@ -317,7 +319,7 @@ impl Rendering {
             Err(finding) => {
                 let why =
                     RenderError { pool: name.clone(), reason: Reason::Refused, findings: vec![finding] };
-                return Ok(Err(Why::degraded(why.reason, why.to_string())));
+                return Ok(Err(NotRendered::degraded(why.reason, why.to_string())));
             }
         };
         let inputs = Inputs {
@@ -337,7 +339,7 @@ impl Rendering {
                 }
                 Ok(Ok(plan))
             }
-            Err(e) => Ok(Err(Why::degraded(e.reason, e.to_string()))),
+            Err(e) => Ok(Err(NotRendered::degraded(e.reason, e.to_string()))),
         }
     }
 

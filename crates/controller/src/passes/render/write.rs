@@ -4,7 +4,7 @@
 //! What it is not: what is rendered (see the pass), or the annotation of a pin (see `rollout::pinned_config`).
 
 use crate::cache::trimmed::Config;
-use crate::flight::Answers as _;
+use crate::flight::WriteContext as _;
 use crate::flight::pools::set_condition;
 use crate::flight::refusals::WriteError;
 use crate::io::clock::now;
@@ -19,7 +19,7 @@ use api::names::annotation;
 use api::names::pool_condition::RENDER_DEGRADED;
 use api::render_reason::RenderReason;
 use api::v1::{MachineConfig, MachineConfigPool, PoolConfiguration};
-use client::merge_patch::{bound, difference};
+use client::merge_patch::{bound_to_version, difference};
 use client::{CallError, call};
 use kube::api::{Patch, PatchParams, PostParams};
 use render::RenderPlan;
@@ -137,8 +137,11 @@ pub(super) async fn name_config(
             PoolConfiguration { api_version: have.api_version.clone(), kind: have.kind.clone(), ..wanted };
         if let Some(patch) = difference(&json!(have), &json!(wanted)) {
             shared.own_writes.expect(&pool_name, wanted);
-            let mut patch =
-                bound("spec", &json!({ "configuration": patch }), pool.metadata.resource_version.as_deref());
+            let mut patch = bound_to_version(
+                "spec",
+                &json!({ "configuration": patch }),
+                pool.metadata.resource_version.as_deref(),
+            );
             if have.name != name
                 && let Some(metadata) = patch.get_mut("metadata")
             {

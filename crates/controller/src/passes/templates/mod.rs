@@ -13,9 +13,9 @@ pub(crate) use inputs::{Failure, facts, read};
 
 use crate::cache::settings::API_SERVER;
 use crate::cache::trimmed::Config;
-use crate::change::{Changed, DirtyKeys, Known};
-use crate::flight::refusals::{AGAIN, Writes};
-use crate::gates::{is_from_template, leaving};
+use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::flight::refusals::{AGAIN, WriteOutcomes};
+use crate::gates::{is_from_template, no_longer_produced};
 use crate::io::clock::now;
 use crate::passes::descriptor::{Descriptor, stateless};
 use crate::passes::own_configs::{create_or_restore, delete, with_digest};
@@ -27,7 +27,7 @@ use api::conditions::{self, Condition};
 use api::k8s::ResourceExt;
 use api::names::{CONTROLLER_CONFIG, label};
 use api::v1::{ControllerConfig, ControllerConfigStatus, MachineConfig};
-use client::merge_patch::{bound, difference};
+use client::merge_patch::{bound_to_version, difference};
 use client::{CallError, call};
 use inputs::Facts;
 use kube::api::{Patch, PatchParams};
@@ -68,12 +68,12 @@ pub(crate) const PASS: Descriptor = Descriptor {
     start: |shared, _| stateless(shared, pass),
 };
 
-fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
+fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKeys) {
     let concerns = match changed {
         Changed::Config(change) => {
             let all = [change.old.as_deref(), change.new.as_deref()];
             let mut sources = all.into_iter().flatten().filter_map(Config::source);
-            sources.any(|object| is_from_template(object) || known.templates.makes(&change.name))
+            sources.any(|object| is_from_template(object) || known.templates.produces(&change.name))
         }
         // Templates contain TLS versions.
         Changed::Setting(kind) => *kind == API_SERVER,
@@ -178,7 +178,7 @@ async fn carry_out(shared: &Shared, config: &ControllerConfig) -> Result<Outcome
     Ok(Outcome::Failed(message))
 }
 
-/// The key of the template rendering in [`crate::flight::refusals::Troubles`].
+/// The key of the template rendering in [`crate::flight::refusals::CurrentFailures`].
 const TEMPLATES: &str = "templates";
 
 /// Writes the status. It is only for people, so a refusal delays nothing; the result is `false` then.
@@ -210,7 +210,7 @@ fn begins(config: &ControllerConfig) -> bool {
 
 /// The outcome of the writes.
 struct Applied {
-    writes: Writes,
+    writes: WriteOutcomes,
     /// By MachineConfig: why it is not as the templates say.
     refused: BTreeMap<String, String>,
 }
@@ -222,7 +222,7 @@ async fn apply(shared: &Shared, config: &ControllerConfig) -> Result<Applied, Fa
     let wanted: Vec<MachineConfig> = wanted.iter().map(with_digest).collect();
     let configs = shared.stores.configs.all();
     let sources: Vec<&MachineConfig> = configs.iter().filter_map(|c| c.source()).map(AsRef::as_ref).collect();
-    let leaving = leaving(&wanted, &sources);
+    let leaving = no_longer_produced(&wanted, &sources);
     let emptied = emptied(&wanted, &leaving);
     let leaving: Vec<String> = leaving.into_iter().map(ResourceExt::name_any).collect();
     if !emptied.is_empty() {
@@ -234,10 +234,10 @@ async fn apply(shared: &Shared, config: &ControllerConfig) -> Result<Applied, Fa
         );
         return Err(Failure::Plan(message));
     }
-    if shared.gates.templates.made(config, &wanted) {
+    if shared.gates.templates.record_produced(config, &wanted) {
         shared.mark_all_pools(Pass::Render);
     }
-    let (mut writes, mut refused) = (Writes::default(), BTreeMap::new());
+    let (mut writes, mut refused) = (WriteOutcomes::default(), BTreeMap::new());
     let mut book = |name: String, verb: &str, done| {
         let what = format!("template {name}");
         if let Some(words) = writes.record(&shared.troubles, &what, done) {
@@ -312,7 +312,7 @@ async fn set(
     };
     let Some(patch) = difference(&json!(old), &json!(status)) else { return Ok(()) };
     let name = config.name_any();
-    let body = Patch::Merge(bound("status", &patch, config.metadata.resource_version.as_deref()));
+    let body = Patch::Merge(bound_to_version("status", &patch, config.metadata.resource_version.as_deref()));
     let api = shared.api::<ControllerConfig>();
     let what = || format!("status of controllerconfig {name}");
     let answer = call(what, api.patch_status(&name, &PatchParams::default(), &body)).await?;
@@ -360,7 +360,7 @@ mod tests {
         let mut old = template("01-worker-old", "worker");
         old.annotations_mut().insert(annotation::GENERATED_BY_CONTROLLER.to_owned(), "v0".to_owned());
         let standing = [&wanted[0], &own, &taken, &kubelet, &old];
-        let going = leaving(&wanted, &standing);
+        let going = no_longer_produced(&wanted, &standing);
         let names: Vec<_> = going.iter().map(|c| c.name_any()).collect();
         assert_eq!(names, ["01-worker-old"]);
         // One of several may be deleted. The last ones of a role stay until somebody confirms that.

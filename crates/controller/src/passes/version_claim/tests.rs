@@ -149,12 +149,12 @@ async fn a_take_over_that_was_refused_at_first_is_one_like_any_other() {
     });
     put(&shared, "v0", 1);
     assert_eq!(pass(&shared).await, Some(AGAIN));
-    let why = shared.gates.version.past().why.unwrap_or_default();
+    let why = shared.gates.version.claims().why.unwrap_or_default();
     assert!(why.contains("not by you"), "{why}");
     denied.store(false, Ordering::Relaxed);
     assert_eq!(pass(&shared).await, None, "nobody has written it back: there is nothing to prove");
     assert_eq!(may(&shared), RenderGate::Open);
-    assert_eq!(shared.gates.version.past().why, None);
+    assert_eq!(shared.gates.version.claims().why, None);
 }
 
 #[test]

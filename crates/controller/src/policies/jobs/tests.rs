@@ -5,12 +5,12 @@ use api::k8s::Time;
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-fn about(uid: &str, generation: i64, since: &str) -> Wanted {
-    Wanted {
+fn about(uid: &str, generation: i64, since: &str) -> CheckSubject {
+    CheckSubject {
         config: "new".into(),
         since: Some(Time(since.parse().unwrap())),
         away: 0,
-        policy: OfPolicy { name: "p".to_owned(), uid: uid.to_owned(), generation: Some(generation) },
+        policy: PolicyReference { name: "p".to_owned(), uid: uid.to_owned(), generation: Some(generation) },
         baseline: None,
         workloads: vec![],
         nodes: vec!["n".into()],
@@ -127,7 +127,7 @@ async fn one_watch_tells_of_the_ends_of_all_jobs_and_without_it_each_is_asked_fo
         });
         let client = kube::Client::new(serve, "default");
         let shared = shared_with(client, &mut prometheus_client::registry::Registry::default());
-        let about = Wanted {
+        let about = CheckSubject {
             nodes: (0..300).map(|i| format!("n{i}").into()).collect(),
             ..about("u", 1, "2026-07-01T12:00:00Z")
         };
@@ -197,7 +197,7 @@ async fn the_watch_of_jobs_outlives_checks_and_ends_with_the_gate() {
     });
     let client = kube::Client::new(serve, "default");
     let shared = shared_with(client, &mut prometheus_client::registry::Registry::default());
-    let of = |count: usize| Wanted {
+    let of = |count: usize| CheckSubject {
         nodes: (0..count).map(|i| format!("n{i}").into()).collect(),
         ..about("u", 1, "2026-07-01T12:00:00Z")
     };

@@ -3,7 +3,7 @@
 
 use super::*;
 use api::v1::NodeStepCondition;
-use rollout::mcn::advance;
+use rollout::machine_config_nodes::advance;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -29,7 +29,7 @@ fn an_update_that_reboots_after_all_says_why() {
 fn an_update_sets_its_conditions_in_order_and_the_next_one_resets_them() {
     let node = NodeFacts { desired: "rendered-worker-2".into(), ..NodeFacts::default() };
     let steps = [
-        (Milestone::Wanted, c::UPDATED, "False"),
+        (Milestone::UpdateNeeded, c::UPDATED, "False"),
         (prepared(Cost::default(), ""), c::UPDATE_PREPARED, "True"),
         (Milestone::Pulling("1.0 GB of 2.0 GB".to_owned()), c::IMAGE_PULLED, "Unknown"),
         (Milestone::NotPulled("no such host".to_owned()), c::IMAGE_PULLED, "False"),
@@ -43,7 +43,7 @@ fn an_update_sets_its_conditions_in_order_and_the_next_one_resets_them() {
         (Milestone::Troubled, c::UPDATED, "True"),
         (Milestone::Troubled, c::NODE_DEGRADED, "True"),
         (Milestone::Updated, c::NODE_DEGRADED, "False"),
-        (Milestone::Wanted, c::UPDATE_PREPARED, "False"),
+        (Milestone::UpdateNeeded, c::UPDATE_PREPARED, "False"),
     ];
     let mut status = None;
     for (milestone, type_, want) in steps {
@@ -79,7 +79,7 @@ fn every_step_has_the_references_reason_and_message() {
     // Condition, status, reason.
     type Row = (Milestone, &'static [(&'static str, &'static str, &'static str)]);
     let rows: [Row; 18] = [
-        (Milestone::Wanted, &[("Updated", "False", "Updated")]),
+        (Milestone::UpdateNeeded, &[("Updated", "False", "Updated")]),
         (Milestone::Refused("x".into()), &[("UpdatePrepared", "Unknown", "UpdatePrepared")]),
         (cost(true), &[("UpdatePrepared", "True", "UpdatePrepared")]),
         (
@@ -165,7 +165,7 @@ fn steps_written_together_keep_their_own_times_and_messages() {
     let node = NodeFacts { desired: "rendered-worker-2".into(), ..NodeFacts::default() };
     let view = node_view("n", &node);
     let steps = [
-        Milestone::Wanted,
+        Milestone::UpdateNeeded,
         prepared(Cost { drain: true, reboot: true }, ""),
         Milestone::Cordoned,
         Milestone::Drained,
@@ -263,7 +263,7 @@ fn an_update_that_ends_is_written_down_whether_its_steps_were_written_before_or_
     };
     let view = node_view("n", &node);
     let steps = [
-        (Milestone::Wanted, 0),
+        (Milestone::UpdateNeeded, 0),
         (prepared(Cost { drain: true, reboot: true }, ""), 1),
         (Milestone::Cordoned, 2),
         (Milestone::Drained, 22),
@@ -283,7 +283,7 @@ fn an_update_that_ends_is_written_down_whether_its_steps_were_written_before_or_
     for written in 0..said.len() {
         let (before, left) = said.split_at(written);
         let status = after(None, before, &view, 1);
-        let noted = past(status.as_ref(), left, &view, 1);
+        let noted = finished_update(status.as_ref(), left, &view, 1);
         // Its last milestone says several things; the first of them withdraws nothing.
         let Some(noted) = noted else {
             assert!(left.iter().all(|(_, p)| p.parent.type_ != c::UPDATED), "{written}");
@@ -298,6 +298,6 @@ fn an_update_that_ends_is_written_down_whether_its_steps_were_written_before_or_
     let again: Vec<TimedProgress> =
         Milestone::Updated.progress("n", &node).into_iter().map(|p| (at(90), p)).collect();
     for status in [None, done.as_ref()] {
-        assert_eq!(past(status, &again, &view, 1), None);
+        assert_eq!(finished_update(status, &again, &view, 1), None);
     }
 }

@@ -29,7 +29,7 @@ const FOLDER: Attributes = Attributes { mode: 0o755, uid: 0, gid: 0 };
 
 /// The files that the disk should have. No `Debug`, because one of the files is a secret.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct CertificateFiles {
     files: Vec<(&'static str, Vec<u8>, Attributes)>,
     /// The registries' CAs by the name of their folder.
     registries: BTreeMap<String, Vec<u8>>,
@@ -37,7 +37,7 @@ pub(crate) struct Wanted {
     pub(crate) refused: Vec<String>,
 }
 
-impl Wanted {
+impl CertificateFiles {
     /// Takes them from the cluster's object. Files that are empty there stay as they are on the host.
     pub(crate) fn of(spec: &ControllerConfigSpec) -> Self {
         let secret = spec.internal_registry_pull_secret.as_ref();
@@ -88,7 +88,7 @@ impl Wanted {
         (changed, failed)
     }
 
-    /// As [`Wanted::write`], with the fingerprints of what it left. Somebody may change a file between its writing and its
+    /// As [`CertificateFiles::write`], with the fingerprints of what it left. Somebody may change a file between its writing and its
     /// fingerprint, which would pass for ours then. So the contents are compared once more afterwards.
     pub(crate) fn write_and_note(&self, root: &Root) -> (Vec<String>, Vec<FsError>, Vec<u64>) {
         let (mut changed, _) = self.write(root);
@@ -223,7 +223,7 @@ mod tests {
         let kept = std::fs::Permissions::from_mode(0o640);
         std::fs::set_permissions(dir.path().join("etc/kubernetes/kubelet-ca.crt"), kept).unwrap();
 
-        let wanted = Wanted::of(&mk_spec());
+        let wanted = CertificateFiles::of(&mk_spec());
         assert_eq!(wanted.refused, ["../../etc"]);
         assert_eq!(wanted.write(&root).0.len(), 5);
         assert_eq!(read("etc/kubernetes/kubelet-ca.crt"), "KUBELET CA\n");
@@ -239,7 +239,7 @@ mod tests {
         let less = ControllerConfigSpec { image_registry_bundle_user_data: None, ..mk_spec() };
         let less =
             ControllerConfigSpec { image_registry_bundle_data: bundles(&[("both", "cluster")]), ..less };
-        assert_eq!(Wanted::of(&less).write(&root).0.len(), 2);
+        assert_eq!(CertificateFiles::of(&less).write(&root).0.len(), 2);
         assert_eq!(read("etc/docker/certs.d/both/ca.crt"), "cluster");
         assert!(!dir.path().join("etc/docker/certs.d/image-registry.svc:5000").exists());
         assert!(dir.path().join("etc/docker/certs.d/mine").exists());
@@ -249,7 +249,7 @@ mod tests {
     fn an_edited_certificate_file_is_restored_and_a_private_one_is_not_world_readable() {
         let (dir, root) = mk();
         std::fs::create_dir_all(dir.path().join("etc/docker/certs.d")).unwrap();
-        let wanted = Wanted::of(&mk_spec());
+        let wanted = CertificateFiles::of(&mk_spec());
         wanted.write(&root);
         let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
         let both = "/etc/docker/certs.d/both/ca.crt";
@@ -302,7 +302,7 @@ mod tests {
         let options = host::Options { sync: false, owners: false };
         let meddler = std::sync::Arc::new(Meddler { file: file.clone(), is_done: false.into() });
         let root = Root::open_with(dir.path(), options, meddler.clone()).unwrap();
-        let all = Wanted::of(&mk_spec());
+        let all = CertificateFiles::of(&mk_spec());
         let (_, failed, left) = all.write_and_note(&root);
         assert!(
             failed.is_empty() && meddler.is_done.load(std::sync::atomic::Ordering::Relaxed),
@@ -318,11 +318,11 @@ mod tests {
         let (dir, root) = mk();
         std::fs::create_dir_all(dir.path().join("etc/kubernetes")).unwrap();
         std::fs::write(dir.path().join("etc/kubernetes/kubelet-ca.crt"), "the host's").unwrap();
-        assert!(Wanted::of(&ControllerConfigSpec::default()).write(&root).0.is_empty());
+        assert!(CertificateFiles::of(&ControllerConfigSpec::default()).write(&root).0.is_empty());
         let left = std::fs::read_to_string(dir.path().join("etc/kubernetes/kubelet-ca.crt")).unwrap();
         assert_eq!(left, "the host's");
         // Without registries no folder is made.
-        let wanted = Wanted::of(&mk_spec());
+        let wanted = CertificateFiles::of(&mk_spec());
         assert!(wanted.write(&root).0.iter().all(|p| !p.contains("certs.d")));
         assert!(!dir.path().join("etc/docker").exists());
     }
@@ -331,7 +331,7 @@ mod tests {
     fn a_file_that_cannot_be_written_is_named_and_does_not_block_the_others() {
         let (dir, root) = mk();
         std::fs::create_dir_all(dir.path().join("etc/kubernetes/kubelet-ca.crt")).unwrap();
-        let (changed, failed) = Wanted::of(&mk_spec()).write(&root);
+        let (changed, failed) = CertificateFiles::of(&mk_spec()).write(&root);
         let failed: Vec<String> = failed.iter().map(ToString::to_string).collect();
         assert!(failed.len() == 1 && failed[0].contains(KUBELET_CA), "{failed:?}");
         assert!(failed[0].contains("move it away"), "no remedy: {failed:?}");

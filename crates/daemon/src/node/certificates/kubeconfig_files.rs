@@ -13,9 +13,9 @@ const SECRET: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 /// How many links in a row are followed to a kubeconfig.
 const LINKS: u32 = 8;
 
-/// What came of [`take_over`].
+/// The result of [`take_over`].
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct TakeOver {
     /// The kubeconfigs that exist.
     pub(super) found: Vec<String>,
     /// Those that name a file with the CA, each with that file.
@@ -27,14 +27,14 @@ pub(super) struct Taken {
 }
 
 /// Writes the CA to the kubeconfigs that lack a part of it.
-pub(super) fn take_over(root: &Root, paths: &[String], bundle: &[u8]) -> Result<Taken, String> {
+pub(super) fn take_over(root: &Root, paths: &[String], bundle: &[u8]) -> Result<TakeOver, String> {
     let read = |path: &str| -> Result<Option<Value>, String> {
         let text = root.text(path).map_err(|e| chain(&e))?;
         // Do not show the parser's message: it could quote a token.
         text.map(|t| api::yaml::from_str(&t).map_err(|_| format!("{path} is not a kubeconfig; repair it")))
             .transpose()
     };
-    let mut taken = Taken::default();
+    let mut taken = TakeOver::default();
     for path in paths {
         let path = &behind_links(root, path)?;
         if taken.found.contains(path) {
@@ -118,12 +118,12 @@ pub(super) mod tests {
         let bundle = |pem: &str| format!("{old}{pem}").into_bytes();
         let k3s = "/var/lib/rancher/k3s/agent/kubelet.kubeconfig";
         let paths = paths(None);
-        assert_eq!(take_over(&root, &paths, &bundle(&new)).unwrap(), Taken::default(), "an empty host");
+        assert_eq!(take_over(&root, &paths, &bundle(&new)).unwrap(), TakeOver::default(), "an empty host");
         for path in &paths {
             write(dir.path(), path, &mk_kubeconfig(&old));
         }
         let taken = take_over(&root, &paths, &bundle(&new)).unwrap();
-        let all = Taken { found: paths.clone(), named: vec![], written: paths.clone(), at_once: true };
+        let all = TakeOver { found: paths.clone(), named: vec![], written: paths.clone(), at_once: true };
         assert_eq!(taken, all);
         assert!(taken.written.iter().any(|p| p == "/etc/kubernetes/kubelet.conf"), "kubeadm's");
         assert!(
@@ -131,7 +131,7 @@ pub(super) mod tests {
             "kubeadm's first"
         );
         let again = take_over(&root, &paths, &bundle(&new)).unwrap();
-        assert_eq!(again, Taken { found: paths.clone(), ..Taken::default() });
+        assert_eq!(again, TakeOver { found: paths.clone(), ..TakeOver::default() });
 
         // On k3s the kubeconfig names a CA file, and an administrator has put a link to the kubeconfig.
         let named = "clusters: [{name: c, cluster: {server: 'https://api', certificate-authority: /ca}}]";

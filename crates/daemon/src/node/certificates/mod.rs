@@ -15,4 +15,4 @@ mod kubeconfig_ca;
 mod kubeconfig_files;
 mod writer;
 
-pub(crate) use writer::{Place, Writer};
+pub(crate) use writer::{CertificateHost, Writer};

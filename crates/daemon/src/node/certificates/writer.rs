@@ -9,12 +9,12 @@
 
 mod rotation;
 
-use super::files::Wanted;
+use super::files::CertificateFiles;
 use crate::cluster::calls::Cluster;
 use crate::cluster::own_node::{NodeUpdates, watch_anew};
-use crate::node::Trouble;
+use crate::node::HostTrouble;
 use crate::protocol::clock::Moment;
-use crate::protocol::{Note, backoff};
+use crate::protocol::{AgentNote, backoff};
 use api::events::AgentEvent;
 use api::k8s::Node;
 use api::names::{CONTROLLER_CONFIG, annotation, own};
@@ -26,7 +26,7 @@ use host::Root;
 use jiff::Timestamp;
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use rotation::Rotate;
+use rotation::CaRotation;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 const CHECK_PERIOD: Duration = Duration::from_secs(15);
 
 /// The host that a [`Writer`] writes to.
-pub(crate) struct Place {
+pub(crate) struct CertificateHost {
     pub(crate) root: Root,
     /// Where `root` is mounted.
     pub(crate) root_mount: PathBuf,
@@ -50,14 +50,14 @@ pub(crate) struct Writer {
     client: Client,
     cluster: Cluster,
     node: String,
-    place: Place,
+    place: CertificateHost,
     /// Signals a change of the node's config, which may have overwritten one of the files.
     updates: NodeUpdates,
     /// Whether the kubelet must be restarted to read a CA that is already on the disk.
     restart_owed: bool,
     /// What the object said when the API server's CA was last read. Kept here and not on the Node, so that a write that
     /// fails hides no rotation. `None`: this process has not read it yet, and a rotation may have come and gone before.
-    ca_read_for: Option<Rotate>,
+    ca_read_for: Option<CaRotation>,
     /// A rotation was announced, and the CA is not in the kubeconfigs yet.
     rotation_owed: bool,
     /// The annotations on the Node, once they were read.
@@ -95,8 +95,8 @@ struct NodeAnnotations {
 /// The parts of the object that are used.
 struct Source {
     version: String,
-    rotate: Rotate,
-    wanted: Wanted,
+    rotate: CaRotation,
+    wanted: CertificateFiles,
 }
 
 impl Source {
@@ -106,14 +106,17 @@ impl Source {
             |key: &str| meta.annotations.as_ref().and_then(|a| a.get(key)).cloned().unwrap_or_default();
         Self {
             version: meta.resource_version.clone().unwrap_or_default(),
-            rotate: Rotate { word: note(annotation::SERVICE_CA_ROTATE), at: note(own::SERVER_CA_ROTATED_AT) },
-            wanted: Wanted::of(&object.spec),
+            rotate: CaRotation {
+                word: note(annotation::SERVICE_CA_ROTATE),
+                at: note(own::SERVER_CA_ROTATED_AT),
+            },
+            wanted: CertificateFiles::of(&object.spec),
         }
     }
 }
 
 impl Writer {
-    pub(crate) fn new(client: Client, node: &str, place: Place, updates: NodeUpdates) -> Self {
+    pub(crate) fn new(client: Client, node: &str, place: CertificateHost, updates: NodeUpdates) -> Self {
         let cluster = Cluster::new(client.clone(), node);
         let node = node.to_owned();
         let trouble = watch::Sender::new(None);
@@ -133,7 +136,7 @@ impl Writer {
     }
 
     /// The problem that a person has to fix, as it comes and goes.
-    pub(crate) fn trouble(&self) -> Trouble {
+    pub(crate) fn trouble(&self) -> HostTrouble {
         self.trouble.subscribe()
     }
 
@@ -275,7 +278,7 @@ impl Writer {
         // One event for each problem: repeated events of the same kind would only be counted.
         if tries == 1 {
             let uid = self.updates.borrow().as_ref().map(|n| n.uid.clone()).unwrap_or_default();
-            let note = Note::new(AgentEvent::CertificatesNotWritten, text);
+            let note = AgentNote::new(AgentEvent::CertificatesNotWritten, text);
             self.cluster.create_event(&note, &uid, Timestamp::now()).await;
         }
     }

@@ -59,7 +59,7 @@ fn each_drifted_path_is_handled_by_its_rule() {
     assert!(error.text.contains(want) && error.text.contains("-1 (no newline"), "{error}");
     assert!(machine.set_rules("ignore /etc/**"), "another pool annotation");
     assert!(machine.check(None).unwrap().is_none());
-    assert_eq!(machine.remarks(), []);
+    assert_eq!(machine.notes_to_report(), []);
 }
 
 /// A config is parsed for its update. After that, only the entries of paths that have drifted are.
@@ -194,11 +194,11 @@ fn a_path_that_drifts_again_and_again_raises_a_warning_event() {
     let error = machine.check(None).unwrap_err();
     assert!(error.text.starts_with("/etc/app/a was repaired 5 times within 10 minutes"), "{error}");
     assert_eq!(
-        machine.remarks().iter().map(|n| n.kind).collect::<Vec<_>>(),
+        machine.notes_to_report().iter().map(|n| n.kind).collect::<Vec<_>>(),
         [AgentEvent::ConfigDriftRepairGivenUp]
     );
     machine.check(None).unwrap_err();
-    assert_eq!(machine.remarks(), [], "told once");
+    assert_eq!(machine.notes_to_report(), [], "told once");
     assert_eq!(std::fs::read_to_string(dir.path().join("etc/app/a")).unwrap(), "by hand");
 }
 

@@ -22,11 +22,11 @@ pub(crate) struct MachineError {
 }
 
 impl MachineError {
-    pub(crate) fn broken(text: impl Into<String>) -> Self {
+    pub(crate) fn degraded(text: impl Into<String>) -> Self {
         Self { kind: FailureKind::Degraded, event: None, text: text.into(), disturbing: false }
     }
 
-    pub(crate) fn with(mut self, event: AgentEvent) -> Self {
+    pub(crate) fn with_event(mut self, event: AgentEvent) -> Self {
         self.event = Some(event);
         self
     }
@@ -34,13 +34,13 @@ impl MachineError {
 
 impl From<Error> for MachineError {
     fn from(error: Error) -> Self {
-        Self { disturbing: error.disturbed_services(), ..Self::broken(chain(&error)) }
+        Self { disturbing: error.disturbed_services(), ..Self::degraded(chain(&error)) }
     }
 }
 
 impl From<host::FsError> for MachineError {
     fn from(error: host::FsError) -> Self {
-        Self::broken(chain(&error))
+        Self::degraded(chain(&error))
     }
 }
 
@@ -50,5 +50,5 @@ pub(crate) fn refusal(why: &[host::Irreconcilable]) -> MachineError {
     let machine_only = why.iter().all(|i| i.scope == Scope::Machine);
     let kind = if machine_only { FailureKind::Degraded } else { FailureKind::Unreconcilable };
     let text = why.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    MachineError { kind, event: Some(AgentEvent::FailedToReconcile), ..MachineError::broken(text) }
+    MachineError { kind, event: Some(AgentEvent::FailedToReconcile), ..MachineError::degraded(text) }
 }

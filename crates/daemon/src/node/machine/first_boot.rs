@@ -56,7 +56,7 @@ impl Machine {
         let text = self.root.text(ANNOTATIONS_FILE)?.unwrap_or_default();
         api::shape::read_bytes(text.as_bytes()).map_err(|e| {
             let remedy = "repair or remove the file";
-            MachineError::broken(format!("{ANNOTATIONS_FILE} is not a map of annotations ({e}); {remedy}"))
+            MachineError::degraded(format!("{ANNOTATIONS_FILE} is not a map of annotations ({e}); {remedy}"))
         })
     }
 

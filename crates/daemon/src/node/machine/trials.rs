@@ -38,18 +38,19 @@ impl Machine {
             Err(error) => Err(error),
         };
         if let Err(error) = result {
-            tracing::warn!(error = %chain(&error), "the units that go on with a trial at boot stay on the host");
+            tracing::warn!(error = %chain(&error), "the units that continue a trial after a boot could not be removed from \
+                the host");
         }
     }
 
     /// Takes away what the agent has brought to the host for trials, and ends the look at what follows an undo: the product is
     /// removed, and files stay as they are.
-    pub(crate) fn leave(&self) -> Result<(), MachineError> {
+    pub(crate) fn leave_host(&self) -> Result<(), MachineError> {
         let mut host = self.host();
         host.settle_trial_failure()?;
         host.remove_own_units()?;
         if host.has_own_units()? {
-            return Err(MachineError::broken("a change is on trial, or a reboot is pending"));
+            return Err(MachineError::degraded("a change is on trial, or a reboot is pending"));
         }
         Ok(())
     }

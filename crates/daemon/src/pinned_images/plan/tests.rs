@@ -2,8 +2,12 @@
 
 use super::*;
 
-fn set(name: &str, images: &[&str]) -> Wanted {
-    Wanted { name: name.to_owned(), generation: 1, images: images.iter().map(|i| (*i).to_owned()).collect() }
+fn set(name: &str, images: &[&str]) -> PinnedSet {
+    PinnedSet {
+        name: name.to_owned(),
+        generation: 1,
+        images: images.iter().map(|i| (*i).to_owned()).collect(),
+    }
 }
 
 fn facts(present: &[(&str, bool)], ours: &[&str]) -> Facts {
@@ -75,7 +79,7 @@ fn nothing_is_pulled_onto_a_node_that_cannot_take_it() {
             "room for some",
             Facts { space: space(26), needed: 10 * gib, ..base() },
             Some(
-                "1 missing images take about 10.0 GiB, by the sizes that their registries tell; 26.0 of 100.0",
+                "1 missing images take about 10.0 GiB, by the sizes that their registries report; 26.0 of 100.0",
             ),
         ),
         ("no room is known", Facts { needed: u64::MAX, ..base() }, None),

@@ -3,8 +3,8 @@
 //! and say so.
 
 use super::super::{
-    Action, Before, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, NodeFacts, Phase,
-    RebootFact, TrialFacts, TrialObservation, TriedFacts, View, Waiting, step,
+    Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, NodeFacts, Phase, RebootFact,
+    StateBefore, TrialFacts, TrialObservation, TriedFacts, View, Waiting, step,
 };
 use crate::protocol::clock::Moment;
 use crate::protocol::join::first_annotations;
@@ -326,7 +326,7 @@ fn mk_trial(config: &str, reboots: bool, ready: bool) -> TrialFacts {
         within,
         left: within,
         units: vec![UnitRun { unit: "kubelet.service".to_owned(), invocation: "a".to_owned() }],
-        before: Before { ready, heard: None, person: false, api_server: None },
+        before: StateBefore { ready, heard: None, person: false, api_server: None },
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{at, mk_view, owed};
 use crate::protocol::phase::Phase;
 use crate::protocol::{
-    Action, Before, RebootFact, TrialFacts, TrialObservation, TriedFacts, View, Waiting, step,
+    Action, RebootFact, StateBefore, TrialFacts, TrialObservation, TriedFacts, View, Waiting, step,
 };
 use host::{Check, UnitRun, UnitState};
 use jiff::{SignedDuration, Timestamp};
@@ -29,7 +29,7 @@ fn mk_trial(left: i64) -> View {
         within: SignedDuration::from_mins(10),
         left: SignedDuration::from_secs(left),
         units: vec![UnitRun { unit: KUBELET.to_owned(), invocation: "a".to_owned() }],
-        before: Before {
+        before: StateBefore {
             ready: true,
             heard: Timestamp::from_second(100).ok(),
             person: false,
@@ -231,9 +231,15 @@ fn a_config_that_was_undone_is_tried_again_for_another_wish_a_person_or_an_api_s
 
 #[test]
 fn after_an_undo_the_watch_waits_then_reboots_once_then_says_who_was_to_blame() {
-    use crate::protocol::trial::{After, AfterUndo, after_undo};
+    use crate::protocol::trial::{AfterUndo, StateAfterUndo, after_undo};
     let after = |check, api, units, same_boot, seconds| {
-        after_undo(After { check, api, units, same_boot, unwell: SignedDuration::from_secs(seconds) })
+        after_undo(StateAfterUndo {
+            check,
+            api,
+            units,
+            same_boot,
+            unwell: SignedDuration::from_secs(seconds),
+        })
     };
     for check in [Check::Api, Check::Confirmation, Check::Unit, Check::Node, Check::Boot] {
         for same_boot in [true, false] {

@@ -1,8 +1,8 @@
 //! What events tell of updates, and what becomes of it beside what MachineConfigNodes show.
 
 use super::super::node_update::{Bar, Part};
-use super::super::rollout_rows::{Shown, State};
-use super::super::{Seen, Timeline};
+use super::super::rollout_rows::{ShownRollout, State};
+use super::super::{NodeProgress, Timeline};
 use super::*;
 use api::names::node_condition as c;
 use insight::{Milestone, Progress};
@@ -50,7 +50,7 @@ type Bars = (State, Vec<(Part, i64, Option<i64>)>);
 /// Reason, config and second of an event.
 type Happening<'a> = (&'a str, &'a str, i64);
 
-fn bars(shown: &[Shown], config: &str) -> Option<Bars> {
+fn bars(shown: &[ShownRollout], config: &str) -> Option<Bars> {
     let line = &shown.iter().find(|one| one.config == config)?.nodes[0];
     let bar = |b: &Bar| (b.part, b.from.as_second(), b.to.map(Timestamp::as_second));
     Some((line.state, line.bars.iter().map(bar).collect()))
@@ -165,7 +165,7 @@ fn what_machine_config_nodes_show_stays_and_events_fill_what_is_missing() {
     let timeline = |progress: Progress| {
         let mut timeline = Timeline::default();
         let (progress, desired) = (&Arc::new(progress), "a");
-        timeline.note(Seen { pool: "worker", node: "n", desired, progress, waits_for: None });
+        timeline.note(NodeProgress { pool: "worker", node: "n", desired, progress, waits_for: None });
         timeline
     };
     let filled = vec![
@@ -214,7 +214,7 @@ fn who_may_not_list_events_is_told_so_and_sees_the_rest() {
         assert!(all.contains("\"config\":\"a\"") && all.contains("\"unread\":null"), "{all}");
         assert!(!rest.contains("\"config\":\"a\"") && rest.contains("Events may not be listed"), "{rest}");
     }
-    let whole = |told: &EventHistory| timeline.whole(("worker", "a"), at(100), &fleet, told);
+    let whole = |told: &EventHistory| timeline.rollout_json(("worker", "a"), at(100), &fleet, told);
     assert!(whole(&told).is_some_and(|text| text.contains("drain")) && whole(&hidden).is_none());
 }
 

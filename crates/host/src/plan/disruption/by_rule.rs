@@ -6,23 +6,23 @@ use std::collections::BTreeMap;
 
 use api::v1alpha1::Reboots;
 use desired::{
-    DEFAULT_SERVICES, DisruptionPolicy, Irreconcilable, OsField, PolicyAction, Scope, UPDATE_CA_TRUST, Want,
-    Wanted, has_contents,
+    DEFAULT_SERVICES, DesiredHost, DesiredPath, DisruptionPolicy, Irreconcilable, OsField, PolicyAction,
+    Scope, UPDATE_CA_TRUST, has_contents,
 };
 
-use super::{Changes, Decided, Disruption, Rule, ServiceDisruption};
+use super::{Changes, Disruption, Rule, RuleDecision, ServiceDisruption};
 use crate::paths::{FORCE_FILE, REGISTRIES_CONF};
-use crate::plan::effects::{Effect, Planned, RowApplied, RowRefused, UnitVerb, Way, table, units};
+use crate::plan::effects::{Effect, Planned, RowApplied, RowRefused, TakesEffect, UnitVerb, table, units};
 use crate::plan::facts::Facts;
-use crate::plan::os_before::GivenUp;
+use crate::plan::os_before::ImageGivenUp;
 use crate::plan::registries::drain_reason;
 use crate::system::systemd::ServiceAction;
 
 /// The cost of the changes according to the policies. Adds notes on actions that are skipped, and refusals.
 pub(crate) fn disruption(
     changes: &Changes,
-    old: &Wanted,
-    new: &Wanted,
+    old: &DesiredHost,
+    new: &DesiredHost,
     policy: &DisruptionPolicy,
     facts: &Facts,
     notes: &mut Vec<String>,
@@ -36,7 +36,7 @@ pub(crate) fn disruption(
             push(&mut out.drain, because);
         }
     }
-    // A change of the operating system needs the kernel to start anew, if it is booted.
+    // A change of the operating system that is booted into needs a new kernel, so restarting userspace is not enough.
     let whole = out.needs_reboot() || !live.is_empty();
     for path in &by_table.userspace {
         push(&mut out.reboot, path);
@@ -72,14 +72,14 @@ pub(crate) fn disruption(
 struct Asked {
     asked: Vec<(PolicyAction, String)>,
     by_table: ByTable,
-    decided: Vec<Decided>,
+    decided: Vec<RuleDecision>,
     /// What takes effect in the running system, if nothing else reboots the machine.
     live: Vec<String>,
 }
 
 impl Asked {
     fn by(
-        (old, new): (&Wanted, &Wanted),
+        (old, new): (&DesiredHost, &DesiredHost),
         changes: &Changes,
         policy: &DisruptionPolicy,
         facts: &Facts,
@@ -91,7 +91,7 @@ impl Asked {
             asked.push((PolicyAction::Reboot, FORCE_FILE.to_owned()));
             decided.push(by_default(FORCE_FILE));
         }
-        let stays = matches!(GivenUp::of(old, new, facts), GivenUp::Keeps | GivenUp::Runs);
+        let stays = matches!(ImageGivenUp::of(old, new, facts), ImageGivenUp::Keeps | ImageGivenUp::Runs);
         let mut live = Vec::new();
         for field in changes.os.iter().filter(|field| **field != OsField::Image || !stays) {
             if changes.live && *field == OsField::Extensions {
@@ -108,7 +108,7 @@ impl Asked {
             let policy = name.to_owned();
             let rule = if built_in { Rule::BuiltIn { policy } } else { Rule::Policy { policy } };
             let cost = actions.iter().map(in_words).collect::<Vec<_>>().join(", ");
-            decided.push(Decided { what: what.to_owned(), rule, cost });
+            decided.push(RuleDecision { what: what.to_owned(), rule, cost });
         };
         let mut rest: Vec<(&String, Option<Result<RowApplied, RowRefused>>)> = Vec::new();
         let modules = when_needed && changes.files.iter().any(|p| p.starts_with("/etc/modules-load.d/"));
@@ -143,7 +143,7 @@ impl Asked {
                 None => Rule::Default,
             };
             asked.push((PolicyAction::Reboot, what.clone()));
-            decided.push(Decided { rule, ..by_default(what) });
+            decided.push(RuleDecision { rule, ..by_default(what) });
         }
         Self { asked, by_table, decided, live }
     }
@@ -153,7 +153,7 @@ impl Asked {
 fn carry_over(
     action: &PolicyAction,
     because: &str,
-    (old, new): (&Wanted, &Wanted),
+    (old, new): (&DesiredHost, &DesiredHost),
     out: &mut Disruption,
     bad: &mut Vec<Irreconcilable>,
 ) {
@@ -187,7 +187,7 @@ fn carry_over(
 /// effects on units that are restarted in any case.
 fn keep_what_is_there(
     out: &mut Disruption,
-    new: &Wanted,
+    new: &DesiredHost,
     facts: &Facts,
     notes: &mut Vec<String>,
     bad: &mut Vec<Irreconcilable>,
@@ -232,15 +232,15 @@ fn keep_what_is_there(
 }
 
 /// What no rule makes cheaper.
-fn by_default(what: &str) -> Decided {
-    Decided { what: what.to_owned(), rule: Rule::Default, cost: "reboot".to_owned() }
+fn by_default(what: &str) -> RuleDecision {
+    RuleDecision { what: what.to_owned(), rule: Rule::Default, cost: "reboot".to_owned() }
 }
 
-/// What is brought into the running system.
-fn applied_live(what: &str) -> Decided {
+/// The decision about extensions that are applied to the running system.
+fn applied_live(what: &str) -> RuleDecision {
     let annotation = api::names::annotation::LIVE_EXTENSIONS;
     let cost = "applied to the running system".to_owned();
-    Decided { what: what.to_owned(), rule: Rule::Allowed { annotation }, cost }
+    RuleDecision { what: what.to_owned(), rule: Rule::Allowed { annotation }, cost }
 }
 
 fn in_words(action: &PolicyAction) -> String {
@@ -268,18 +268,18 @@ struct ByTable {
 
 impl ByTable {
     /// Adds what the table says about one path or unit.
-    fn take(&mut self, what: &str, taken: RowApplied) -> Decided {
+    fn take(&mut self, what: &str, taken: RowApplied) -> RuleDecision {
         let RowApplied { row, way, notes, record } = taken;
         self.notes.extend(notes);
         self.record.extend(record);
         let rule = Rule::Table { row: row.to_owned() };
         let cost = match way {
-            Way::Userspace => {
+            TakesEffect::Userspace => {
                 self.userspace.push(what.to_owned());
                 "a new start of all processes".to_owned()
             }
-            Way::Effects(effects) if effects.is_empty() => "nothing".to_owned(),
-            Way::Effects(effects) => {
+            TakesEffect::Effects(effects) if effects.is_empty() => "nothing".to_owned(),
+            TakesEffect::Effects(effects) => {
                 let words = effects.iter().map(|e| e.effect.to_string()).collect::<Vec<_>>().join(", ");
                 for mut planned in effects {
                     planned.because = vec![what.to_owned()];
@@ -291,7 +291,7 @@ impl ByTable {
                 words
             }
         };
-        Decided { what: what.to_owned(), rule, cost }
+        RuleDecision { what: what.to_owned(), rule, cost }
     }
 
     /// Puts the effects in their order: units are stopped first, modules bring parameters, programs prepare what units
@@ -350,9 +350,9 @@ fn service(out: &mut Disruption, action: ServiceAction, unit: &str, because: &st
     }
 }
 
-fn registries_drain(old: &Wanted, new: &Wanted) -> Result<Option<String>, String> {
-    let text = |w: &Wanted| match w.at(REGISTRIES_CONF) {
-        Some(Want::File { content, .. }) => String::from_utf8_lossy(content.bytes()).into_owned(),
+fn registries_drain(old: &DesiredHost, new: &DesiredHost) -> Result<Option<String>, String> {
+    let text = |w: &DesiredHost| match w.at(REGISTRIES_CONF) {
+        Some(DesiredPath::File { content, .. }) => String::from_utf8_lossy(content.bytes()).into_owned(),
         _ => String::new(),
     };
     drain_reason(&text(old), &text(new))

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use desired::{OsField, Wanted};
+use desired::{DesiredHost, OsField};
 
 /// The differences between two configs that disruption policies distinguish.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) struct Changes {
     pub(crate) files: BTreeSet<String>,
     /// The names of changed units.
     pub(crate) units: BTreeSet<String>,
-    /// Those whose files were changed by somebody else and are written again, so that what runs may have other ones.
+    /// Units whose files somebody else has changed and which are written again: the running service may use other contents.
     pub(crate) drifted_units: BTreeSet<String>,
     /// Whether keys or password of the core user changed.
     pub(crate) passwd: bool,
@@ -26,7 +26,7 @@ pub(crate) struct Changes {
 impl Changes {
     /// The differences between two configs. The order of entries does not matter. Another encoding of the same bytes
     /// is a difference.
-    pub(crate) fn between(old: &Wanted, new: &Wanted) -> Self {
+    pub(crate) fn between(old: &DesiredHost, new: &DesiredHost) -> Self {
         let mut os = Vec::new();
         let mut differs = |field, differs: bool| {
             if differs {

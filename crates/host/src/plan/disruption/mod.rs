@@ -40,7 +40,7 @@ pub struct Disruption {
     pub effects: Vec<Planned>,
     /// Which rule decided about each path, unit and field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub decided: Vec<Decided>,
+    pub decided: Vec<RuleDecision>,
     /// The values of kernel parameters from before this agent set them, if that record changes.
     #[serde(skip)]
     pub(crate) parameters_before: Option<BTreeMap<String, String>>,
@@ -49,7 +49,7 @@ pub struct Disruption {
 /// Which rule decided what a change of one path, unit or field costs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Decided {
+pub struct RuleDecision {
     /// The path, unit or field.
     pub what: String,
     /// The rule.
@@ -93,7 +93,7 @@ pub enum Rule {
     Default,
 }
 
-impl fmt::Display for Decided {
+impl fmt::Display for RuleDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, rule, cost } = self;
         write!(f, "{what}: {cost}, ")?;
@@ -107,7 +107,7 @@ impl fmt::Display for Decided {
                 write!(f, "because row \"{row}\" of the table does not apply: {why}")
             }
             Rule::Allowed { annotation } => write!(f, "as the annotation {annotation} allows"),
-            Rule::Default => f.write_str("because no rule says that less will do"),
+            Rule::Default => f.write_str("because no rule allows less"),
         }
     }
 }

@@ -105,7 +105,7 @@ pub struct Planned {
 
 impl Planned {
     /// An effect that is repeated when the change is undone: it then takes up the old contents.
-    pub(crate) fn repeated(effect: Effect) -> Self {
+    pub(crate) fn repeated_on_undo(effect: Effect) -> Self {
         Self { undo: Some(effect.clone()), effect, because: Vec::new() }
     }
 
@@ -123,18 +123,18 @@ impl Planned {
 
 /// Acts on a unit, and again in the same way when the change is undone.
 pub(crate) fn on_unit(action: UnitVerb, unit: &str) -> Planned {
-    Planned::repeated(Effect::Unit { action, unit: unit.to_owned() })
+    Planned::repeated_on_undo(Effect::Unit { action, unit: unit.to_owned() })
 }
 
 /// Runs a program, and again when the change is undone.
 pub(crate) fn run(program: &str, args: &[&str]) -> Planned {
     let args = args.iter().map(|a| (*a).to_owned()).collect();
-    Planned::repeated(Effect::Program { program: program.to_owned(), args })
+    Planned::repeated_on_undo(Effect::Program { program: program.to_owned(), args })
 }
 
 /// How a change takes effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum TakesEffect {
     /// By these, in order. None: it is read at each use.
     Effects(Vec<Planned>),
     /// With a new start of all processes: a soft reboot will do.
@@ -147,7 +147,7 @@ pub(crate) struct RowApplied {
     /// The row.
     pub(crate) row: &'static str,
     /// How.
-    pub(crate) way: Way,
+    pub(crate) way: TakesEffect,
     /// What does not take effect before the next boot, and other things to know.
     pub(crate) notes: Vec<String>,
     /// The values of kernel parameters from before this agent set them, if that record changes.
@@ -156,12 +156,12 @@ pub(crate) struct RowApplied {
 
 impl RowApplied {
     pub(crate) fn by(row: &'static str, effects: Vec<Planned>) -> Self {
-        Self { row, way: Way::Effects(effects), notes: Vec::new(), record: BTreeMap::new() }
+        Self { row, way: TakesEffect::Effects(effects), notes: Vec::new(), record: BTreeMap::new() }
     }
 
     /// Hides the values of kernel parameters.
     pub(crate) fn hidden(mut self) -> Self {
-        if let Way::Effects(effects) = &mut self.way {
+        if let TakesEffect::Effects(effects) = &mut self.way {
             for effect in effects.iter_mut().flat_map(|p| std::iter::once(&mut p.effect).chain(&mut p.undo)) {
                 if let Effect::Parameter { private, .. } = effect {
                     *private = true;

@@ -5,15 +5,15 @@
 use super::UnitVerb;
 use crate::disk::root::split;
 
-use Files::{Below, In, Is};
+use FileMatch::{Below, In, Is};
 use UnitVerb::{Reload, Restart};
 
 /// How the files of a row take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum FileEffect {
     /// They are read at each use.
     AtEachUse,
-    /// One of these units takes them up, by this action. The first that the host has.
+    /// The first of these units that the host has applies the files, by this action.
     Unit(UnitVerb, &'static [&'static str]),
     /// sysctl.d(5).
     Parameters,
@@ -35,7 +35,7 @@ pub(super) enum How {
 
 /// The files of a row.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Files {
+pub(super) enum FileMatch {
     /// This file.
     Is(&'static str),
     /// Files in this folder with this ending.
@@ -44,7 +44,7 @@ pub(super) enum Files {
     Below(&'static str),
 }
 
-impl Files {
+impl FileMatch {
     pub(super) fn covers(self, path: &str) -> bool {
         match self {
             Self::Is(file) => path == file,
@@ -59,9 +59,9 @@ pub(super) struct Row {
     /// What people call it.
     pub(super) name: &'static str,
     /// Its files.
-    pub(super) files: &'static [Files],
+    pub(super) files: &'static [FileMatch],
     /// How they take effect.
-    pub(super) how: How,
+    pub(super) how: FileEffect,
 }
 
 /// Loads kernel modules.
@@ -94,74 +94,82 @@ pub(super) const ROWS: &[Row] = &[
             Below("/etc/issue.d"),
             Is("/etc/issue.net"),
         ],
-        how: How::AtEachUse,
+        how: FileEffect::AtEachUse,
     },
-    Row { name: "shell profiles", files: &[In("/etc/profile.d", ".sh")], how: How::AtEachUse },
+    Row { name: "shell profiles", files: &[In("/etc/profile.d", ".sh")], how: FileEffect::AtEachUse },
     Row {
         name: "log rotation",
         files: &[Is("/etc/logrotate.conf"), Below("/etc/logrotate.d")],
-        how: How::AtEachUse,
+        how: FileEffect::AtEachUse,
     },
-    Row { name: "kernel parameters", files: &[In("/etc/sysctl.d", ".conf")], how: How::Parameters },
-    Row { name: "kernel modules", files: &[In("/etc/modules-load.d", ".conf")], how: How::Modules },
+    Row { name: "kernel parameters", files: &[In("/etc/sysctl.d", ".conf")], how: FileEffect::Parameters },
+    Row { name: "kernel modules", files: &[In("/etc/modules-load.d", ".conf")], how: FileEffect::Modules },
     Row {
         name: "temporary files",
         files: &[In("/etc/tmpfiles.d", ".conf")],
-        how: How::Reads(TMPFILES, &["--create"]),
+        how: FileEffect::Reads(TMPFILES, &["--create"]),
     },
-    Row { name: "system users", files: &[In("/etc/sysusers.d", ".conf")], how: How::Reads(SYSUSERS, &[]) },
-    Row { name: "udev rules", files: &[In("/etc/udev/rules.d", ".rules")], how: How::UdevRules },
+    Row {
+        name: "system users",
+        files: &[In("/etc/sysusers.d", ".conf")],
+        how: FileEffect::Reads(SYSUSERS, &[]),
+    },
+    Row { name: "udev rules", files: &[In("/etc/udev/rules.d", ".rules")], how: FileEffect::UdevRules },
     Row {
         name: "chrony",
         files: &[Is("/etc/chrony.conf"), Below("/etc/chrony")],
-        how: How::Unit(Restart, &["chrony.service", "chronyd.service"]),
+        how: FileEffect::Unit(Restart, &["chrony.service", "chronyd.service"]),
     },
     Row {
         name: "timesyncd",
         files: &[Is("/etc/systemd/timesyncd.conf"), In("/etc/systemd/timesyncd.conf.d", ".conf")],
-        how: How::Unit(Restart, &["systemd-timesyncd.service"]),
+        how: FileEffect::Unit(Restart, &["systemd-timesyncd.service"]),
     },
     Row {
         name: "journald",
         files: &[Is("/etc/systemd/journald.conf"), In("/etc/systemd/journald.conf.d", ".conf")],
-        how: How::Unit(Restart, &["systemd-journald.service"]),
+        how: FileEffect::Unit(Restart, &["systemd-journald.service"]),
     },
     Row {
         name: "logind",
         files: &[Is("/etc/systemd/logind.conf"), In("/etc/systemd/logind.conf.d", ".conf")],
-        how: How::Unit(Reload, &["systemd-logind.service"]),
+        how: FileEffect::Unit(Reload, &["systemd-logind.service"]),
     },
     Row {
         name: "resolved",
         files: &[Is("/etc/systemd/resolved.conf"), In("/etc/systemd/resolved.conf.d", ".conf")],
-        how: How::Unit(Restart, &["systemd-resolved.service"]),
+        how: FileEffect::Unit(Restart, &["systemd-resolved.service"]),
     },
     Row {
         name: "networkd",
         files: &[Is("/etc/systemd/networkd.conf"), In("/etc/systemd/networkd.conf.d", ".conf")],
-        how: How::Unit(Restart, &[NETWORKD]),
+        how: FileEffect::Unit(Restart, &[NETWORKD]),
     },
-    Row { name: "networks of networkd", files: &[Below("/etc/systemd/network")], how: How::Networks },
+    Row { name: "networks of networkd", files: &[Below("/etc/systemd/network")], how: FileEffect::Networks },
     Row {
         name: "SSH server",
         files: &[Is("/etc/ssh/sshd_config"), In("/etc/ssh/sshd_config.d", ".conf")],
-        how: How::Sshd,
+        how: FileEffect::Sshd,
     },
-    Row { name: "registries of containerd", files: &[Below("/etc/containerd/certs.d")], how: How::AtEachUse },
+    Row {
+        name: "registries of containerd",
+        files: &[Below("/etc/containerd/certs.d")],
+        how: FileEffect::AtEachUse,
+    },
     Row {
         name: "containerd",
         files: &[In("/etc/containerd/conf.d", ".toml")],
-        how: How::Unit(Restart, &["containerd.service"]),
+        how: FileEffect::Unit(Restart, &["containerd.service"]),
     },
     Row {
         name: "CRI-O",
         files: &[In("/etc/crio/crio.conf.d", "")],
-        how: How::Unit(Restart, &["crio.service"]),
+        how: FileEffect::Unit(Restart, &["crio.service"]),
     },
     Row {
         name: "kubelet",
         files: &[In("/etc/kubernetes/kubelet.conf.d", ".conf")],
-        how: How::Unit(Restart, &["kubelet.service"]),
+        how: FileEffect::Unit(Restart, &["kubelet.service"]),
     },
     Row {
         name: "all processes",
@@ -175,6 +183,6 @@ pub(super) const ROWS: &[Row] = &[
             Below("/etc/dbus-1"),
             Below("/etc/polkit-1"),
         ],
-        how: How::Userspace,
+        how: FileEffect::Userspace,
     },
 ];

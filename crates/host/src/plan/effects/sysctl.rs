@@ -11,7 +11,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use desired::{Want, Wanted};
+use desired::{DesiredHost, DesiredPath};
 
 use super::{Effect, Planned, RowApplied, RowRefused};
 use crate::paths;
@@ -63,15 +63,15 @@ fn is_one_way(key: &str) -> bool {
     ONE_WAY.iter().any(|p| key.starts_with(p))
 }
 
-fn text_of<'w>(config: &'w Wanted, path: &str) -> Option<&'w str> {
+fn text_of<'w>(config: &'w DesiredHost, path: &str) -> Option<&'w str> {
     match config.at(path)? {
-        Want::File { content, .. } => std::str::from_utf8(content.bytes()).ok(),
+        DesiredPath::File { content, .. } => std::str::from_utf8(content.bytes()).ok(),
         _ => None,
     }
 }
 
 /// The parameters that one of these configs names in a file of `/etc/sysctl.d`.
-pub(crate) fn keys(configs: &[&Wanted]) -> Vec<String> {
+pub(crate) fn keys(configs: &[&DesiredHost]) -> Vec<String> {
     let paths = configs.iter().flat_map(|c| c.paths.iter().map(move |(path, _)| (c, path)));
     let texts = paths.filter(|(_, p)| p.starts_with("/etc/sysctl.d/")).filter_map(|(c, p)| text_of(c, p));
     texts.flat_map(|t| parse(t).unwrap_or_default()).map(|s| s.key).collect()
@@ -81,8 +81,8 @@ pub(crate) fn keys(configs: &[&Wanted]) -> Vec<String> {
 /// parameters that do not exist yet.
 pub(crate) fn of_file(
     path: &str,
-    old: &Wanted,
-    new: &Wanted,
+    old: &DesiredHost,
+    new: &DesiredHost,
     facts: Option<&EffectFacts>,
     modules: bool,
 ) -> Result<RowApplied, RowRefused> {
@@ -104,7 +104,7 @@ pub(crate) fn of_file(
         return refuse(format!("{key} takes full effect only at boot"));
     }
     let Some(facts) = facts else {
-        // No host was looked at: what it has now is not known.
+        // No host was inspected, so its present value is not known.
         if let Some(key) = named.iter().find(|key| is_one_way(key)) {
             return refuse(one_way(key));
         }
@@ -118,7 +118,7 @@ pub(crate) fn of_file(
         }
         return Ok(taken);
     };
-    let files = |config: &Wanted, other: &Wanted| {
+    let files = |config: &DesiredHost, other: &DesiredHost| {
         let mut files = facts.sysctl_files.clone();
         for (path, _) in other.paths.iter().filter(|(p, _)| p.starts_with("/etc/sysctl.d/")) {
             if config.at(path).is_none()

@@ -6,14 +6,14 @@
 //! Not here: units of a config (see `units`).
 
 use desired::mask::may_show;
-use desired::{Want, Wanted};
+use desired::{DesiredHost, DesiredPath};
 
 use super::rows::{
-    How, NETWORKCTL, NETWORKD, ROWS, RUNTIMES, SETTLE, SSHD, SSHD_SOCKETS, SSHD_UNITS, TMPFILES, UDEVADM,
-    UDEVD,
+    FileEffect, NETWORKCTL, NETWORKD, ROWS, RUNTIMES, SETTLE, SSHD, SSHD_SOCKETS, SSHD_UNITS, TMPFILES,
+    UDEVADM, UDEVD,
 };
 pub(crate) use super::rows::{MODPROBE, PROGRAMS};
-use super::{Effect, Planned, RowApplied, RowRefused, UnitVerb, Way, on_unit, run, sysctl, units};
+use super::{Effect, Planned, RowApplied, RowRefused, TakesEffect, UnitVerb, on_unit, run, sysctl, units};
 use crate::disk::root::split;
 use crate::paths;
 use crate::plan::facts::{EffectFacts, Facts};
@@ -26,7 +26,7 @@ const DROPINS: &str = "units";
 /// Whether files of this row cost every host nothing, because they are read at each use. What other rows cost depends on
 /// the host.
 pub(crate) fn is_read_at_each_use(row: &str) -> bool {
-    ROWS.iter().any(|r| r.name == row && r.how == How::AtEachUse)
+    ROWS.iter().any(|r| r.name == row && r.how == FileEffect::AtEachUse)
 }
 
 /// The unit of a drop-in that a config has as a plain file.
@@ -62,10 +62,10 @@ pub(crate) fn asks_about(path: &str) -> Vec<String> {
     }
     let row = ROWS.iter().find(|row| row.files.iter().any(|f| f.covers(path)));
     match row.map(|row| row.how) {
-        Some(How::Unit(_, units)) => own(units),
-        Some(How::UdevRules) => own(&[UDEVD]),
-        Some(How::Networks) => own(&[NETWORKD]),
-        Some(How::Sshd) => own(&[SSHD_UNITS, SSHD_SOCKETS].concat()),
+        Some(FileEffect::Unit(_, units)) => own(units),
+        Some(FileEffect::UdevRules) => own(&[UDEVD]),
+        Some(FileEffect::Networks) => own(&[NETWORKD]),
+        Some(FileEffect::Sshd) => own(&[SSHD_UNITS, SSHD_SOCKETS].concat()),
         None if path.contains("/anchors/") || path.starts_with("/usr/local/share/ca-certificates/") => {
             own(&RUNTIMES)
         }
@@ -91,10 +91,10 @@ impl RowFacts<'_> {
     }
 
     /// Whether the kernel parameters of a config may be shown.
-    fn shows_parameters(&self, config: &Wanted) -> bool {
+    fn shows_parameters(&self, config: &DesiredHost) -> bool {
         let mut files = config.paths.iter().filter(|(p, _)| p.starts_with("/etc/sysctl.d/"));
         files.all(|(path, want)| match want {
-            Want::File { content, mode, .. } => {
+            DesiredPath::File { content, mode, .. } => {
                 !self.facts.closed.contains(path) && may_show(path, *mode, content.bytes())
             }
             _ => true,
@@ -155,13 +155,15 @@ fn is_of_other_events(line: &str) -> bool {
 }
 
 /// What a path has in a config, as text. `Err`: something that rows do not read.
-fn content<'w>(config: &'w Wanted, path: &str) -> Result<Option<&'w str>, String> {
+fn content<'w>(config: &'w DesiredHost, path: &str) -> Result<Option<&'w str>, String> {
     match config.at(path) {
-        None | Some(Want::Nothing) => Ok(None),
-        Some(Want::File { content, .. }) => {
+        None | Some(DesiredPath::Nothing) => Ok(None),
+        Some(DesiredPath::File { content, .. }) => {
             std::str::from_utf8(content.bytes()).map(Some).map_err(|_| "it is not UTF-8".to_owned())
         }
-        Some(Want::Dir { .. } | Want::Link { .. } | Want::Mask) => Err("it is not a file".to_owned()),
+        Some(DesiredPath::Dir { .. } | DesiredPath::Link { .. } | DesiredPath::Mask) => {
+            Err("it is not a file".to_owned())
+        }
     }
 }
 
@@ -173,8 +175,8 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
 /// How a changed path takes effect. `None`: the table has no row for it.
 pub(crate) fn of_file(
     path: &str,
-    old: &Wanted,
-    new: &Wanted,
+    old: &DesiredHost,
+    new: &DesiredHost,
     facts: &Facts,
     modules: bool,
 ) -> Option<Result<RowApplied, RowRefused>> {
@@ -186,7 +188,7 @@ pub(crate) fn of_file(
     let row = ROWS.iter().find(|row| row.files.iter().any(|f| f.covers(path)));
     let (name, how) = match (row, is_authority, dropin(path)) {
         (Some(row), _, _) => (row.name, row.how),
-        (None, true, _) => (AUTHORITIES, How::Authorities),
+        (None, true, _) => (AUTHORITIES, FileEffect::Authorities),
         (None, false, Some(unit)) => return Some(of_dropin(path, unit, old, new, facts)),
         (None, false, None) => return None,
     };
@@ -194,7 +196,7 @@ pub(crate) fn of_file(
     let (was, is) = match (content(old, path), content(new, path)) {
         (Ok(was), Ok(is)) => (was, is),
         // A link or a folder is taken up only where nothing reads the contents for the effect.
-        _ if how == How::AtEachUse => (None, None),
+        _ if how == FileEffect::AtEachUse => (None, None),
         (Err(why), _) | (_, Err(why)) => return Some(here.refuse(why)),
     };
     Some(by_row(&here, how, (was, is), (old, new), modules))
@@ -202,17 +204,17 @@ pub(crate) fn of_file(
 
 fn by_row(
     here: &RowFacts<'_>,
-    how: How,
+    how: FileEffect,
     (was, is): (Option<&str>, Option<&str>),
-    (old, new): (&Wanted, &Wanted),
+    (old, new): (&DesiredHost, &DesiredHost),
     modules: bool,
 ) -> Result<RowApplied, RowRefused> {
     let path = here.path;
     let by = |effects| RowApplied::by(here.row, effects);
     match how {
-        How::AtEachUse => Ok(by(vec![])),
-        How::Unit(action, units) => here.unit(action, units).map(by),
-        How::Parameters => {
+        FileEffect::AtEachUse => Ok(by(vec![])),
+        FileEffect::Unit(action, units) => here.unit(action, units).map(by),
+        FileEffect::Parameters => {
             let taken = sysctl::of_file(path, old, new, here.effects, modules);
             match [old, new].into_iter().all(|config| here.shows_parameters(config)) {
                 true => taken,
@@ -223,8 +225,8 @@ fn by_row(
                 }),
             }
         }
-        How::Modules if is.is_none() && here.uncovers() => here.refuse(UNCOVERED),
-        How::Modules => {
+        FileEffect::Modules if is.is_none() && here.uncovers() => here.refuse(UNCOVERED),
+        FileEffect::Modules => {
             let named = |text: Option<&str>| {
                 lines(text.unwrap_or_default()).map(str::to_owned).collect::<Vec<String>>()
             };
@@ -243,31 +245,32 @@ fn by_row(
                 false => taken.note(format!("{path}: {} stays loaded until the next boot", gone.join(", "))),
             })
         }
-        How::Reads(program, args) if is.is_some() => {
+        FileEffect::Reads(program, args) if is.is_some() => {
             if let Some(line) = is.into_iter().flat_map(lines).find(|l| program == TMPFILES && is_of_boot(l))
             {
                 let what = line.split_whitespace().next().unwrap_or_default();
-                return here.refuse(format!("lines of type {what} are followed at boot"));
+                return here.refuse(format!("lines of type {what} take effect at boot"));
             }
             let args: Vec<&str> = args.iter().copied().chain([path]).collect();
             let effect = run(here.needs(program)?, &args);
             // The program cannot read a file that the undo removes.
             Ok(by(vec![Planned { undo: effect.undo.filter(|_| was.is_some()), ..effect }]))
         }
-        How::Reads(..) if here.uncovers() => here.refuse(UNCOVERED),
-        How::Reads(..) => Ok(by(vec![]).note(format!("{path}: what it has made stays"))),
-        How::UdevRules => {
+        FileEffect::Reads(..) if here.uncovers() => here.refuse(UNCOVERED),
+        FileEffect::Reads(..) => Ok(by(vec![]).note(format!("{path}: its effects stay"))),
+        FileEffect::UdevRules => {
             let names = |l: &str| l.split(',').any(|p| p.trim_start().starts_with("NAME"));
             if [was, is].into_iter().flatten().flat_map(lines).any(names) {
-                return here.refuse("it names network interfaces, which udev does when they appear");
+                return here.refuse("it names network interfaces, and udev does that only when they appear");
             }
             if [was, is].into_iter().flatten().flat_map(lines).any(is_of_other_events) {
                 return here.refuse("it has rules for events other than change");
             }
             let has = |line: &str| lines(is.unwrap_or_default()).any(|l| l == line);
             if was.into_iter().flat_map(lines).any(|line| !has(line)) || (is.is_none() && here.uncovers()) {
-                return here
-                    .refuse("what a removed or altered rule has set on devices stays until the next boot");
+                return here.refuse(
+                    "settings that a removed or changed rule made on devices stay until the next boot",
+                );
             }
             let udevadm = here.needs(UDEVADM)?;
             here.needs_running(UDEVD)?;
@@ -277,22 +280,24 @@ fn by_row(
                 run(udevadm, &["settle", SETTLE]),
             ]))
         }
-        How::Networks => {
+        FileEffect::Networks => {
             let kind = path.trim_end_matches(".conf").trim_end_matches(".d");
             if !kind.ends_with(".network") && !split(path).is_ok_and(|(dir, _)| dir.ends_with(".network.d")) {
-                return here.refuse("networkd takes up files of .network while it runs, others at boot");
+                return here.refuse(
+                    "networkd reloads .network files while it runs; other files take effect at boot",
+                );
             }
             here.needs_running(NETWORKD)?;
             Ok(by(vec![run(here.needs(NETWORKCTL)?, &["reload"])]))
         }
-        How::Sshd => {
+        FileEffect::Sshd => {
             let test = Planned { undo: None, ..run(here.needs(SSHD)?, &["-t"]) };
             let by_socket =
                 SSHD_SOCKETS.iter().any(|s| here.runs(s)) && !SSHD_UNITS.iter().any(|u| here.runs(u));
             let reload = if by_socket { vec![] } else { here.unit(Reload, &SSHD_UNITS)? };
             Ok(by(std::iter::once(test).chain(reload).collect()))
         }
-        How::Authorities => {
+        FileEffect::Authorities => {
             if here.effects.is_some() && here.facts.trust_tool.is_none() {
                 return here.refuse("this host has no program that updates its trust store");
             }
@@ -300,15 +305,15 @@ fn by_row(
             let runtimes = RUNTIMES.iter().filter(|u| here.runs(u)).map(|u| on_unit(Restart, u));
             Ok(by(runtimes.collect()))
         }
-        How::Userspace => Ok(RowApplied { way: Way::Userspace, ..by(vec![]) }),
+        FileEffect::Userspace => Ok(RowApplied { way: TakesEffect::Userspace, ..by(vec![]) }),
     }
 }
 
 fn of_dropin(
     path: &str,
     unit: &str,
-    old: &Wanted,
-    new: &Wanted,
+    old: &DesiredHost,
+    new: &DesiredHost,
     facts: &Facts,
 ) -> Result<RowApplied, RowRefused> {
     let refuse = |why: String| RowRefused { row: DROPINS, why };

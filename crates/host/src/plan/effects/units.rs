@@ -5,7 +5,7 @@
 //!
 //! Not here: enabling and disabling (see `plan::units`), which every change does.
 
-use desired::{Wanted, has_contents};
+use desired::{DesiredHost, has_contents};
 use ignition::Unit;
 
 use super::{Effect, Planned, RowApplied, RowRefused, UnitVerb, on_unit};
@@ -25,7 +25,7 @@ const LATE: [&str; 6] = [
     "sockets.target",
     "paths.target",
 ];
-/// Units whose restart cuts off what depends on them, and the agent itself, which carries the change out.
+/// Units whose restart would cut off everything that depends on them, and the agent itself, which makes the change.
 const NEVER: [&str; 9] = [
     "dbus.service",
     "dbus.socket",
@@ -117,12 +117,12 @@ fn starts_at_boot(unit: &str, facts: &Facts) -> bool {
 /// How a unit that differs between two configs takes effect. `drifted`: its files on the host differ from both.
 pub(crate) fn of_unit(
     name: &str,
-    (old, new): (&Wanted, &Wanted),
+    (old, new): (&DesiredHost, &DesiredHost),
     drifted: bool,
     facts: &Facts,
 ) -> Result<RowApplied, RowRefused> {
     let refuse = |why: String| Err(RowRefused { row: ROW, why });
-    let of = |config: &Wanted| config.config.systemd.units.iter().rfind(|u| u.name == name).cloned();
+    let of = |config: &DesiredHost| config.config.systemd.units.iter().rfind(|u| u.name == name).cloned();
     let (was, is) = (of(old), of(new));
     let effects = facts.effects.as_ref();
     if let Some(why) = by_name(name) {
@@ -134,7 +134,7 @@ pub(crate) fn of_unit(
         }
     }
     let runs = |unit: &str| effects.is_some_and(|f| f.running.contains(unit));
-    // Of a host that was not looked at: what the config enabled runs.
+    // If no host was inspected, the units that the config enables are assumed to run.
     let running = match effects {
         Some(_) => runs(name),
         None => was.as_ref().is_some_and(|u| u.enabled == Some(true)),
@@ -164,7 +164,7 @@ pub(crate) fn of_unit(
             },
         ));
     };
-    // One that was not enabled before either was started by something else, and goes on.
+    // A unit that was not enabled before either was started by something else, and keeps running.
     let was_off = was.as_ref().is_some_and(|u| u.enabled == Some(false));
     if unit.mask == Some(true) || (unit.enabled == Some(false) && !was_off) {
         return Ok(RowApplied::by(ROW, if running { vec![stop(name)] } else { vec![] }));
@@ -217,9 +217,9 @@ mod tests {
 
     const PLAIN: &str = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
 
-    fn config(units: &[Value]) -> Wanted {
+    fn config(units: &[Value]) -> DesiredHost {
         let config = Some(json!({"ignition": {"version": "3.5.0"}, "systemd": {"units": units}}));
-        Wanted::parse(&MachineConfigSpec { config, ..MachineConfigSpec::default() }).unwrap()
+        DesiredHost::parse(&MachineConfigSpec { config, ..MachineConfigSpec::default() }).unwrap()
     }
 
     fn unit(contents: &str, enabled: bool) -> Value {
@@ -235,7 +235,7 @@ mod tests {
         let facts = Facts { effects: Some(effects), ..Facts::default() };
         match of_unit("x.service", (&config(old), &config(new)), false, &facts) {
             Ok(taken) => {
-                let super::super::Way::Effects(effects) = taken.way else { panic!() };
+                let super::super::TakesEffect::Effects(effects) = taken.way else { panic!() };
                 let one = |p: &Planned| {
                     format!("{}|{}", p.effect, p.undo.as_ref().map(ToString::to_string).unwrap_or_default())
                 };
@@ -373,6 +373,6 @@ mod tests {
         effects.unit_texts.insert("x.service".to_owned(), PLAIN.to_owned());
         facts.effects = Some(effects);
         let taken = of_unit("x.service", (&config(&[]), &config(&units)), false, &facts).unwrap();
-        assert_eq!(taken.way, super::super::Way::Effects(vec![start("x.service")]));
+        assert_eq!(taken.way, super::super::TakesEffect::Effects(vec![start("x.service")]));
     }
 }

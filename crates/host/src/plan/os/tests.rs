@@ -8,9 +8,9 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// `image | kernel arguments | kernel type | extensions`, of a config.
-fn wanted(text: &str) -> OsWanted {
+fn wanted(text: &str) -> DesiredOs {
     let Deployment { image, kernel_arguments, kernel_type, extensions } = deployment(text);
-    OsWanted { image, kernel_arguments, kernel_type, extensions, ..OsWanted::default() }
+    DesiredOs { image, kernel_arguments, kernel_type, extensions, ..DesiredOs::default() }
 }
 
 fn deployment(text: &str) -> Deployment {
@@ -94,7 +94,7 @@ fn only_what_the_configs_say_is_touched() {
         let Some(change) = change else { continue };
         assert_eq!(change.to_string(), shown, "{about}");
         let status = |booted: &Deployment| OsStatus { booted: booted.clone(), ..OsStatus::default() };
-        assert_eq!(change.came_up(&status(&change.to)), Ok(()), "{about}");
+        assert_eq!(change.check_boot(&status(&change.to)), Ok(()), "{about}");
         // The change back ends where it began, except for the order of the host's entries and ours.
         let back = OsChange::between(&new, &old, &change.to, None, None);
         let sorted = |d: &Deployment| {
@@ -117,7 +117,7 @@ fn a_host_whose_back_end_changes_only_kernel_arguments_keeps_everything_else() {
     let refused: BTreeMap<OsField, String> =
         OsField::ALL.into_iter().filter(|f| *f != OsField::KernelArguments).map(|f| (f, why())).collect();
     let now = deployment(" | ro a");
-    let config = |text: &str| served(&wanted(text), &refused, &now);
+    let config = |text: &str| supported(&wanted(text), &refused, &now);
     // Both configs name an image, a kernel and an extension that this host never had.
     let change = OsChange::between(
         &config("i1 | a | realtime | usbguard"),
@@ -129,7 +129,7 @@ fn a_host_whose_back_end_changes_only_kernel_arguments_keeps_everything_else() {
     .unwrap();
     assert_eq!(change.to, deployment(" | ro b"));
     let status = OsStatus { booted: change.to.clone(), ..OsStatus::default() };
-    assert_eq!(change.came_up(&status), Ok(()), "what it cannot have is not missed after the boot");
+    assert_eq!(change.check_boot(&status), Ok(()), "what it cannot have is not missed after the boot");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn what_the_host_had_itself_stays_where_that_is_known() {
         assert_eq!(change.as_ref().map(|c| c.to.clone()), want, "{about}");
         let Some(change) = change else { continue };
         let status = OsStatus { booted: change.to.clone(), ..OsStatus::default() };
-        assert_eq!(change.came_up(&status), Ok(()), "{about}");
+        assert_eq!(change.check_boot(&status), Ok(()), "{about}");
     }
 }
 
@@ -199,7 +199,7 @@ fn a_boot_into_anything_else_is_told_with_what_differs() {
         ("i2 | ro a token=hush | realtime | ipsec", "the kernel argument a is still set"),
     ] {
         let status = OsStatus { booted: deployment(booted), ..OsStatus::default() };
-        let said = change.came_up(&status).err().unwrap_or_default();
+        let said = change.check_boot(&status).err().unwrap_or_default();
         assert!(said.starts_with(why) && said.is_empty() == why.is_empty(), "{booted}: {said}");
         assert!(!said.contains("hush"), "{said}");
     }
@@ -207,5 +207,5 @@ fn a_boot_into_anything_else_is_told_with_what_differs() {
     // The new image brings along what the config gave up.
     let booted = deployment("i2 | ro a token=hush | realtime | ipsec");
     let status = OsStatus { booted, of_image: words("a"), ..OsStatus::default() };
-    assert_eq!(change.came_up(&status), Ok(()));
+    assert_eq!(change.check_boot(&status), Ok(()));
 }

@@ -29,7 +29,7 @@ const BUS: Duration = Duration::from_secs(10);
 /// Time limit of a job. Units have their own limits, 90 s by default for start and for stop. This one is only for a
 /// systemd that never reports the end.
 const JOB: Duration = Duration::from_secs(600);
-/// How often it is asked whether a job still exists whose end was not told.
+/// How often systemd is asked whether a job still exists whose end was not signalled.
 const ASK: Duration = Duration::from_secs(5);
 
 /// The name, the path and the interface of systemd on the bus.

@@ -1,4 +1,4 @@
-//! How a back end takes kernel arguments, and which of them a boot loader would not pass on as they are. Pure.
+//! How a back end parses kernel arguments, and which of them a boot loader would not pass on unchanged. Pure.
 //!
 //! Not here: what a plan does with it (see `plan::os`).
 

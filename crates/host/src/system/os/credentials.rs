@@ -10,7 +10,7 @@ const LINK: &str = "/run/ostree/auth.json";
 /// The pull secrets of the node, best first.
 const PULL_SECRETS: [&str; 2] = [desired::paths::INTERNAL_PULL_SECRET, desired::paths::PULL_SECRET];
 
-/// The file with the credentials of this host, for programs that are told where it is. `None`: it has none.
+/// The file with the credentials of this host, for programs that take its path. `None`: the host has none.
 pub(super) fn file(root: &Root) -> Result<Option<&'static str>, OsError> {
     for path in PLACES.into_iter().chain(PULL_SECRETS) {
         let text = root.text(path)?;

@@ -104,6 +104,6 @@ impl Programs for FakePrograms {
             [] => self.run(program, args, limit),
             _ => self.run("env", &words, limit),
         };
-        done.inspect(|output| pull.hear(output.text.as_bytes()))
+        done.inspect(|output| pull.take_output(output.text.as_bytes()))
     }
 }

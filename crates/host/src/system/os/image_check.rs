@@ -44,7 +44,7 @@ const BUILD_VERSIONS: &str = "io.openshift.build.versions";
 const OLDEST: u32 = 3;
 
 /// What `ostree` is asked for the configuration of an image that was fetched.
-pub(super) fn question(image: &str) -> [&str; 7] {
+pub(super) fn metadata_command(image: &str) -> [&str; 7] {
     ["container", "image", "metadata", "--repo", REPO, "--config", image]
 }
 
@@ -73,7 +73,7 @@ fn skew(kubelet: KubernetesVersion, server: KubernetesVersion) -> Result<(), Str
 }
 
 /// What the image's label says of its os-release. `None`: nothing, or the configuration cannot be read, which [`check`] tells.
-pub(super) fn promised(configuration: &str) -> Option<String> {
+pub(super) fn labelled_os_release(configuration: &str) -> Option<String> {
     let image: Image = serde_json::from_str(configuration).ok()?;
     image.config?.labels?.remove(api::names::OS_RELEASE_LABEL)
 }

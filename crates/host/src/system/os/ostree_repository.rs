@@ -1,6 +1,6 @@
 //! OSTree's repository of a host: where it is, the programs that know it, and what they say when it is full.
 //!
-//! Not here: what is done with it (see `ostree`, `rpm_ostree`), nor how much room it has (see `store_room`).
+//! Not here: what is done with it (see `ostree`, `rpm_ostree`), nor how much room it has (see `repository_space`).
 
 /// OSTree's own program.
 pub(crate) const OSTREE: &str = "/usr/bin/ostree";

@@ -1,6 +1,6 @@
 //! What to do when an image cannot be pulled to this host. Pure.
 //!
-//! Not here: which trouble the words of a program tell of (see `api::registry_trouble`), want of room (see `store_room`), nor
+//! Not here: which trouble the words of a program tell of (see `api::registry_trouble`), want of room (see `repository_space`), nor
 //! what an image that was pulled lacks (see `image_check`).
 
 use api::registry_trouble::RegistryTrouble;
@@ -9,11 +9,11 @@ use api::registry_trouble::RegistryTrouble;
 pub(super) fn remedy(said: &str) -> Option<&'static str> {
     Some(match RegistryTrouble::of(said)? {
         RegistryTrouble::Architecture => {
-            "there is no image for this machine's architecture under that name: build it for several, or name another one in \
+            "the image does not exist for this machine's architecture: build it for several, or name another one in \
              spec.osImageURL"
         }
         RegistryTrouble::TooManyRequests => {
-            "the registry takes no more requests for now: log in with a pull secret, or mirror the image"
+            "the registry accepts no more requests for now: log in with a pull secret, or mirror the image"
         }
         RegistryTrouble::Credentials => {
             "the registry asks for other credentials: add them to the cluster's pull secret (/run/ostree/auth.json on this host, \
@@ -23,8 +23,8 @@ pub(super) fn remedy(said: &str) -> Option<&'static str> {
             "/etc/containers/policy.json rejects the image: sign the image, or correct the policy"
         }
         RegistryTrouble::PolicyAcceptsAny => {
-            "the image is to be verified, and /etc/containers/policy.json would accept any: set its default to reject, and say there \
-             who signs this image"
+            "the image must be verified, but /etc/containers/policy.json accepts any image: set its default to reject, and \
+             add there who signs this image"
         }
         RegistryTrouble::Certificate | RegistryTrouble::NoTls => {
             "the registry's certificate is not trusted here: add its authority to the cluster's (ConfigMap of additional trusted \
@@ -32,11 +32,11 @@ pub(super) fn remedy(said: &str) -> Option<&'static str> {
         }
         RegistryTrouble::NoSuchImage => "the registry has no such image: correct spec.osImageURL, or push it",
         RegistryTrouble::OtherContents => {
-            "the registry sent something else than it was asked for, and nothing of it is used: push the image again, or use \
+            "the registry sent something other than requested, and nothing of it is used: push the image again, or use \
              another mirror"
         }
         RegistryTrouble::Cut => {
-            "the connection was cut: what has arrived stays, and the next try goes on from there"
+            "the connection was interrupted: the layers that have arrived stay, and the next try continues from there"
         }
         RegistryTrouble::Unreachable => {
             "the registry cannot be reached from this machine, or does not answer: check the name, the network and the proxy \
@@ -67,11 +67,11 @@ mod tests {
                 "cannot be reached",
             ),
             ("received unexpected HTTP status: 503 Service Unavailable", "cannot be reached"),
-            ("error: Importing: Parsing layer blob sha256:ab: unexpected EOF", "was cut"),
-            ("read tcp 10.0.2.15:40212->10.0.2.2:5055: read: connection reset by peer", "was cut"),
-            ("Manifest does not match provided manifest digest sha256:ab", "something else"),
-            ("Digest did not match, expected sha256:ab, got sha256:cd", "something else"),
-            ("failed to invoke method FinishPipe: corrupted blob, expecting sha256:88bd", "something else"),
+            ("error: Importing: Parsing layer blob sha256:ab: unexpected EOF", "was interrupted"),
+            ("read tcp 10.0.2.15:40212->10.0.2.2:5055: read: connection reset by peer", "was interrupted"),
+            ("Manifest does not match provided manifest digest sha256:ab", "something other"),
+            ("Digest did not match, expected sha256:ab, got sha256:cd", "something other"),
+            ("failed to invoke method FinishPipe: corrupted blob, expecting sha256:88bd", "something other"),
             ("Running image docker://r.lab/os:b is rejected by policy.", "sign the image"),
             (
                 "containers-policy.json specifies a default of `insecureAcceptAnything`; refusing usage",

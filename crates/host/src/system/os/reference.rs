@@ -122,7 +122,7 @@ impl Reference {
     }
 
     /// The reference for what a config names, on a host that runs `now`.
-    pub(crate) fn wanted(config: &str, now: Option<&Self>) -> Self {
+    pub(crate) fn for_config(config: &str, now: Option<&Self>) -> Self {
         let verified = now.map_or(Verified::Nothing, |now| now.verified.clone());
         Self::parse(config).unwrap_or_else(|| Self {
             verified,
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_host_that_verifies_images_goes_on_to_verify_them() {
         let wanted =
-            |config, now: &str| Reference::wanted(config, Reference::parse(now).as_ref()).to_string();
+            |config, now: &str| Reference::for_config(config, Reference::parse(now).as_ref()).to_string();
         assert_eq!(
             wanted("q.io/b", "ostree-image-signed:docker://q.io/a"),
             "ostree-image-signed:registry:q.io/b"

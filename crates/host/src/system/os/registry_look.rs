@@ -21,7 +21,7 @@ const ASK: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// The image can be no OS of this host.
-pub(super) fn before_pull(
+pub(super) fn check_before_pull(
     root: &Root,
     programs: &mut dyn Programs,
     image: &Reference,
@@ -78,11 +78,11 @@ fn inspect(
     }
     args.push(&place);
     let environment = proxy::environment(root)?;
-    // Not with the pull that comes: what it hears there is the progress of one.
+    // Not with the `Pull` of the coming pull: that would take this output for the progress of the pull.
     let looked = programs.fetch(SKOPEO, &args, ASK, &environment, &Pull::default());
     let looked = looked.map(|output| output.text).inspect_err(|error| {
         let why = proxy::hidden(&error.why, &environment);
-        tracing::info!(%why, image = %image.image, "the image cannot be looked at before it is pulled");
+        tracing::info!(%why, image = %image.image, "the image cannot be inspected before it is pulled");
     });
     Ok(looked.ok())
 }
@@ -106,7 +106,7 @@ mod tests {
         let pull = Pull::for_cluster(KubernetesVersion::parse("v1.36.3"));
         let mut talk = FakePrograms::default();
         // Without skopeo nothing is asked.
-        before_pull(&root, &mut talk, &image, &pull).unwrap();
+        check_before_pull(&root, &mut talk, &image, &pull).unwrap();
         put("usr/bin/skopeo", "");
         put("var/lib/kubelet/config.json", "{}");
         let asked = "/usr/bin/skopeo inspect --config --authfile /var/lib/kubelet/config.json docker://q.io/os@sha256:ab";
@@ -130,7 +130,7 @@ mod tests {
             (says(other, &kubelet("v1.36.0")), Some("is built for linux")),
         ] {
             talk.says(asked, answer.clone());
-            let said = before_pull(&root, &mut talk, &image, &pull).map_err(|e| e.why);
+            let said = check_before_pull(&root, &mut talk, &image, &pull).map_err(|e| e.why);
             match why {
                 None => assert_eq!(said, Ok(()), "{answer}"),
                 Some(why) => {
@@ -141,7 +141,7 @@ mod tests {
         }
         // What the registry does not say is found by the pull.
         talk.fails(asked, "exit status: 1: pinging container registry q.io: connection refused");
-        before_pull(&root, &mut talk, &image, &pull).unwrap();
+        check_before_pull(&root, &mut talk, &image, &pull).unwrap();
         let sizes = "/usr/bin/skopeo inspect --no-tags --authfile /var/lib/kubelet/config.json docker://q.io/os@sha256:ab";
         for (answer, want) in [
             (
@@ -158,7 +158,7 @@ mod tests {
         talk.fails(sizes, "exit status: 1: unauthorized");
         assert_eq!(size(&root, &mut talk, &image).unwrap(), None);
         let local = Reference::parse("ostree-unverified-image:containers-storage:q.io/os").unwrap();
-        before_pull(&root, &mut talk, &local, &pull).unwrap();
+        check_before_pull(&root, &mut talk, &local, &pull).unwrap();
         assert_eq!(size(&root, &mut talk, &local).unwrap(), None);
         talk.done();
     }

@@ -32,7 +32,7 @@ pub(super) fn begin(root: &Root, arguments: &[String]) -> Result<(), OsError> {
     record(root, "", arguments)
 }
 
-/// Forgets it: nothing is staged, so what is staged later is somebody else's.
+/// Removes the record: nothing is staged by us, so a deployment that is staged later is somebody else's.
 pub(super) fn forget(root: &Root) -> Result<(), OsError> {
     Ok(root.remove(RECORD)?)
 }

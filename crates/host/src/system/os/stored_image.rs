@@ -4,7 +4,7 @@
 //! Not here: the pull (see the back ends), nor what the image's configuration says of itself (see `image_check`).
 
 use crate::system::os::OsError;
-use crate::system::os::image_check::promised;
+use crate::system::os::image_check::labelled_os_release;
 use crate::system::os::ostree_repository::{OSTREE, REPO};
 use crate::system::os::reference::Reference;
 use crate::system::os_release;
@@ -75,16 +75,16 @@ pub(super) fn digest(programs: &mut dyn Programs, commit: &str) -> Option<String
 ///
 /// # Errors
 /// It has another one, or that cannot be read.
-pub(super) fn keeps_its_promise(
+pub(super) fn check_label(
     programs: &mut dyn Programs,
     reference: &Reference,
     configuration: &str,
 ) -> Result<(), OsError> {
-    let Some(promise) = promised(configuration) else { return Ok(()) };
+    let Some(promise) = labelled_os_release(configuration) else { return Ok(()) };
     let repo = format!("--repo={REPO}");
     let refuse = |why: String| {
         OsError::new(format!(
-            "the image {} cannot be used: its label {} promises {promise:?}, and {why}; build the image again, or correct \
+            "the image {} cannot be used: its label {} declares {promise:?}, but {why}; build the image again, or correct \
              the label",
             reference.image,
             api::names::OS_RELEASE_LABEL
@@ -155,7 +155,7 @@ mod tests {
                 label.map_or_else(String::new, |l| format!(r#""{}":"{l}""#, api::names::OS_RELEASE_LABEL));
             let configuration =
                 format!(r#"{{"architecture":"amd64","os":"linux","config":{{"Labels":{{{labels}}}}}}}"#);
-            let kept = keeps_its_promise(&mut talk, &image, &configuration).map_err(|e| e.why);
+            let kept = check_label(&mut talk, &image, &configuration).map_err(|e| e.why);
             talk.done();
             match said {
                 None => assert_eq!(kept, Ok(()), "{label:?}"),
@@ -174,7 +174,7 @@ mod tests {
             r#"{{"architecture":"amd64","os":"linux","config":{{"Labels":{{"{}":"ID=debian"}}}}}}"#,
             api::names::OS_RELEASE_LABEL
         );
-        let why = keeps_its_promise(&mut talk, &image, &configuration).unwrap_err().why;
+        let why = check_label(&mut talk, &image, &configuration).unwrap_err().why;
         assert!(why.contains("cannot be read"), "{why}");
     }
 

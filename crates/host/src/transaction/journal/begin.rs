@@ -8,10 +8,10 @@ use std::io::{self, Read};
 
 use sha2::{Digest, Sha256};
 
-use super::links::{Links, concerned};
+use super::links::{Links, units_of_steps};
 use super::{
-    BEGIN, Before, DATA, FORMAT, FORMAT_WITHOUT_EFFECTS, FORMAT_WITHOUT_FOLDERS, FORMAT_WITHOUT_LIVE,
-    FORMAT_WITHOUT_OS, FORMAT_WITHOUT_TRIAL, Journal, OsUndo, PriorState,
+    BEGIN, DATA, FORMAT, FORMAT_WITHOUT_EFFECTS, FORMAT_WITHOUT_FOLDERS, FORMAT_WITHOUT_LIVE,
+    FORMAT_WITHOUT_OS, FORMAT_WITHOUT_TRIAL, Journal, OsUndo, PathBefore, PriorState,
 };
 use crate::disk::found::{Attributes, Found, FsError, PRIVATE, PRIVATE_DIR};
 use crate::disk::root::{Root, hex, split};
@@ -47,7 +47,7 @@ impl Journal {
                 note(root, path, folder, &mut seen, &mut before)?;
             }
             if let Step::MoveAside { path, to, .. } = step {
-                // The undo would take what exists there for what was moved aside.
+                // The undo would mistake an existing object there for the one that was moved aside.
                 if !root.found(to)?.is_absent() {
                     return Err(FsError::new("move something to", to, io::ErrorKind::AlreadyExists).into());
                 }
@@ -72,7 +72,8 @@ impl Journal {
         root.write(DATA, &mut data, PRIVATE)?;
         let mut place = 0;
         for (i, (length, sum)) in files.into_iter().zip(data.done) {
-            if let Some(Before { was: PriorState::File { offset, len, sha256, .. }, .. }) = before.get_mut(i)
+            if let Some(PathBefore { was: PriorState::File { offset, len, sha256, .. }, .. }) =
+                before.get_mut(i)
             {
                 (*offset, *len, *sha256) = (place, length, sum);
                 place += length;
@@ -80,18 +81,18 @@ impl Journal {
         }
         let touches = |f: &dyn Fn(&Step) -> bool| plan.steps.iter().any(f);
         let links = if touches(&|s| matches!(s, Step::Units { .. })) {
-            Some(Links { units: Some(concerned(root, &plan.steps)?), ..Links::read(root)? })
+            Some(Links { units: Some(units_of_steps(root, &plan.steps)?), ..Links::read(root)? })
         } else {
             None
         };
         let mut passwords = Vec::new();
         for step in &plan.steps {
             if let Step::Password { user, hash, .. } = step {
-                passwords.extend(shadow::Before::read(root, user, &hash.0)?);
+                passwords.extend(shadow::PasswordBefore::read(root, user, &hash.0)?);
             }
         }
         let is_new =
-            |b: &Before| b.same_as.is_some() || matches!(b.was, PriorState::Dir { attributes: Some(_) });
+            |b: &PathBefore| b.same_as.is_some() || matches!(b.was, PriorState::Dir { attributes: Some(_) });
         let effects: Vec<Effect> = plan
             .steps
             .iter()
@@ -184,7 +185,7 @@ fn note(
     path: &str,
     folder: bool,
     seen: &mut BTreeSet<String>,
-    before: &mut Vec<Before>,
+    before: &mut Vec<PathBefore>,
 ) -> Result<(), FsError> {
     let found = || root.found(path);
     let attributes = |found: &Found| match found {
@@ -192,7 +193,7 @@ fn note(
         _ => None,
     };
     if !seen.insert(path.to_owned()) {
-        if let Some(Before { was: PriorState::Dir { attributes: known @ None }, .. }) =
+        if let Some(PathBefore { was: PriorState::Dir { attributes: known @ None }, .. }) =
             before.iter_mut().find(|b| folder && b.path == path)
         {
             *known = attributes(&found()?);
@@ -211,14 +212,14 @@ fn note(
         Found::Link { target, uid, gid } => PriorState::Link { target, uid, gid },
         Found::File { mode, uid, gid, len, sha256, .. } => PriorState::File {
             attributes: Attributes { mode, uid, gid },
-            like: root.like(path)?,
+            like: root.metadata_of_file(path)?,
             offset: 0,
             len,
             sha256,
         },
         Found::Dir { .. } | Found::Other => PriorState::Dir { attributes: attributes(&found) },
     };
-    before.push(Before { path: path.to_owned(), same_as: None, was });
+    before.push(PathBefore { path: path.to_owned(), same_as: None, was });
     Ok(())
 }
 

@@ -54,7 +54,7 @@ impl Links {
     /// Whether a link belongs to one of the change's units: by its own name, or as an alias of the unit that it points
     /// to. An instance belongs to its template, but not the other way round: the other instances may be somebody
     /// else's.
-    pub(super) fn concern(&self, (path, target): &(String, String)) -> bool {
+    pub(super) fn belongs_to_change(&self, (path, target): &(String, String)) -> bool {
         let Some(units) = &self.units else { return true };
         [path, target].iter().any(|at| {
             let name = last(at);
@@ -69,7 +69,7 @@ fn last(path: &str) -> &str {
 
 /// The units that the steps enable, disable or preset, and the units affected with them: through `Also=`, aliases, and
 /// the targets of aliases. Unit files are read as they are now and as the steps write them.
-pub(super) fn concerned(root: &Root, steps: &[Step]) -> Result<BTreeSet<String>, FsError> {
+pub(super) fn units_of_steps(root: &Root, steps: &[Step]) -> Result<BTreeSet<String>, FsError> {
     let mut out = BTreeSet::new();
     let mut names = BTreeSet::new();
     let mut todo: Vec<String> = Vec::new();
@@ -151,8 +151,8 @@ mod tests {
             ("default.target", "/usr/lib/systemd/system/multi-user.target", false),
         ] {
             let link = (format!("{UNITS_DIR}/{path}"), target.to_owned());
-            assert_eq!(links.concern(&link), ours, "{path} -> {target}");
-            assert!(Links::default().concern(&link), "an older version's journal does not say");
+            assert_eq!(links.belongs_to_change(&link), ours, "{path} -> {target}");
+            assert!(Links::default().belongs_to_change(&link), "an older version's journal does not say");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use sha2::{Digest, Sha256};
 
-use super::{BEGIN, Before, DATA, Journal, Links, PriorState, move_aside};
+use super::{BEGIN, DATA, Journal, Links, PathBefore, PriorState, move_aside};
 use crate::disk::batch::{FileChange, SavedFile};
 use crate::disk::found::{Found, FsError};
 use crate::disk::root::{Root, hex, kept_name};
@@ -64,7 +64,7 @@ impl Journal {
     }
 
     /// The paths that differ from their recorded state and are to be restored, last change first.
-    fn differs(&self, root: &Root) -> Result<Vec<&Before>, FsError> {
+    fn differs(&self, root: &Root) -> Result<Vec<&PathBefore>, FsError> {
         let mut out = Vec::new();
         for b in self.before.iter().rev() {
             let is_newer = OF_TRIES.contains(&b.path.as_str()) && !root.found(&b.path)?.is_absent();
@@ -160,7 +160,7 @@ impl Journal {
             };
             // The target may belong to others, who may have removed or changed it. The contents are restored either
             // way.
-            if (Before { path: target.clone(), same_as: None, was: b.was.clone() }).holds(root)? {
+            if (PathBefore { path: target.clone(), same_as: None, was: b.was.clone() }).holds(root)? {
                 root.hard_link(&b.path, target)?;
             } else {
                 tracing::warn!(
@@ -175,12 +175,12 @@ impl Journal {
     fn restore_links(&self, root: &Root) -> Result<(), Error> {
         let Some(were) = &self.links else { return Ok(()) };
         let are = Links::read(root)?;
-        let new = are.links.iter().filter(|l| !were.links.contains(l) && were.concern(l));
+        let new = are.links.iter().filter(|l| !were.links.contains(l) && were.belongs_to_change(l));
         let mut gone: Vec<FileChange<'_>> = new.map(|(path, _)| FileChange::Remove(path)).collect();
         let new = are.dirs.iter().filter(|d| !were.dirs.contains(d));
         gone.extend(new.map(|dir| FileChange::RemoveEmptyDir(dir)));
         root.change_all(&gone)?;
-        let old = were.links.iter().filter(|l| !are.links.contains(l) && were.concern(l));
+        let old = were.links.iter().filter(|l| !are.links.contains(l) && were.belongs_to_change(l));
         let back: Vec<FileChange<'_>> =
             old.map(|(path, target)| FileChange::Link(path, target, (0, 0))).collect();
         root.change_all(&back)?;
@@ -220,7 +220,7 @@ struct Part<'r> {
 }
 
 impl<'r> Part<'r> {
-    fn of(root: &'r Root, before: &'r Before) -> Option<Self> {
+    fn of(root: &'r Root, before: &'r PathBefore) -> Option<Self> {
         let PriorState::File { like, offset, len, sha256, .. } = &before.was else { return None };
         Some(Self { root, like, offset: *offset, len: *len, sha256 })
     }
@@ -245,7 +245,7 @@ impl SavedFile for Part<'_> {
     }
 }
 
-impl Before {
+impl PathBefore {
     /// Whether the path is in its recorded state.
     fn holds(&self, root: &Root) -> Result<bool, FsError> {
         let found = root.found(&self.path)?;

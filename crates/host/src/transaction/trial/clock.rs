@@ -45,7 +45,7 @@ impl Host {
     }
 
     pub(super) fn clock(&self) -> Result<Option<Clock>, Error> {
-        self.record_of(TRIAL_CLOCK, "remove it to have the time begin again")
+        self.record_of(TRIAL_CLOCK, "remove it to restart the time")
     }
 
     /// The clock as it would be written now.

@@ -15,7 +15,7 @@
 //! A disk that is full when a trial ends: room for its records is kept from before the change on (`trial-reserve`), and given
 //! back when one of them does not fit. Until the verdict a record that cannot be written costs nothing but its content.
 //!
-//! After the undo, what failed is looked at for a while (see [`Aftermath`]): if it fails still, the change may not have been
+//! After the undo, what failed is looked at for a while (see [`UndoneTrialCheck`]): if it fails still, the change may not have been
 //! to blame, or has left something behind that only a reboot ends.
 //!
 //! Guarantees: as soon as `failed.json` is on the disk the change is undone, whatever crashes; before that, it is not. A
@@ -27,7 +27,7 @@
 
 mod clock;
 mod health_checks;
-mod room;
+mod reserved_space;
 mod undo;
 
 use std::time::Duration;
@@ -94,7 +94,7 @@ impl Host {
             Some(journal) if self.has_begun(&journal)? => match self.write_clock() {
                 // What has passed in this boot is known without it.
                 Err(error) if !error.killed() => {
-                    tracing::warn!(%error, "the time of the change's trial cannot be written down");
+                    tracing::warn!(%error, "the time of the change's trial cannot be stored");
                     Ok(())
                 }
                 done => done.map(drop),
@@ -156,7 +156,7 @@ impl Host {
         }
         match self.write_clock() {
             Err(error) if !error.killed() => {
-                tracing::warn!(%error, "the time of the change's trial begins at the next look");
+                tracing::warn!(%error, "the time of the change's trial begins at the next check");
             }
             done => drop(done?),
         }
@@ -169,9 +169,9 @@ impl Host {
         let Some(trial) = &journal.trial else { return Ok(Recovery::Nothing) };
         if self.has_begun(journal)? {
             let clock = match self.write_clock() {
-                // The time that has passed counts all the same.
+                // The time that has passed still counts.
                 Err(error) if !error.killed() => {
-                    tracing::warn!(%error, "the time of the change's trial cannot be written down");
+                    tracing::warn!(%error, "the time of the change's trial cannot be stored");
                     self.clock_now()?
                 }
                 done => done?,
@@ -209,7 +209,7 @@ impl Host {
     pub(crate) fn watch_if_needed(&mut self) -> Result<(), Error> {
         let back = matches!(self.reboot_status()?, RebootStatus::Owed(owed) if owed.back);
         let looks = self.trial_failure()?.is_some_and(|failure| failure.aftermath.is_some());
-        // One that runs looks at all of it, and must not be started anew while it waits.
+        // A running watch covers all of this, and must not be restarted while it waits.
         if (back || looks || self.has_failed_trial()?) && !self.watch_runs() {
             self.start_trial_watch()?;
         }
@@ -236,7 +236,7 @@ impl Host {
             return Ok(());
         }
         let command = self.trial_watch.clone();
-        Ok(self.tolerate("start", TRIAL_UNIT, |s| s.start_watch(TRIAL_UNIT, &command))?)
+        Ok(self.systemd_or_log("start", TRIAL_UNIT, |s| s.start_watch(TRIAL_UNIT, &command))?)
     }
 
     fn record_of<T: serde::de::DeserializeOwned>(

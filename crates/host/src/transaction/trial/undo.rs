@@ -5,17 +5,17 @@
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
-use crate::record::{Aftermath, Check, Names, TrialFailure};
+use crate::record::{Check, Names, TrialFailure, UndoneTrialCheck};
 use crate::system::systemd::ServiceAction;
 use crate::transaction::journal::Journal;
 use crate::transaction::lock::Lock;
 use crate::transaction::recover::{Recovery, ServiceUndo};
 
 /// Why the machine reboots after the undo.
-const BACK_FROM_TRIAL: &str = "back to what ran before a change that was tried";
+const BACK_FROM_TRIAL: &str = "back to the state before a change that failed its trial";
 
 /// Why the machine reboots after an undo that needed none.
-const EFFECTS_STAY: &str = "what failed in a trial fails after the undo too";
+const EFFECTS_STAY: &str = "a check that failed in a trial still fails after the undo";
 
 /// How often the machine is rebooted because the undo fails. What a reboot does not mend once or twice needs a person.
 const MOST_REBOOTS: u32 = 2;
@@ -45,9 +45,9 @@ impl Host {
     pub(crate) fn undone_trial(&mut self, journal: &Journal, services: ServiceUndo) -> Result<(), Error> {
         let Some(trial) = &journal.trial else { return Ok(()) };
         let failed = self.failed()?;
-        // The machine is back in the deployment of before the change. If no file of the change can cut the node off, what
-        // has started since does not matter. The undo has restored the record of a pending reboot, so that one does not
-        // tell.
+        // The machine is back in the deployment from before the change. If no file of the change can cut the node off,
+        // units that have started since do not matter. The record of a pending reboot says nothing here, because the undo
+        // has restored it.
         let now = self.boot()?;
         let left = failed.as_ref().and_then(|failed| failed.left.as_ref());
         let returned = journal.os_change().is_some()
@@ -58,7 +58,7 @@ impl Host {
         if let Some(failed) = failed {
             let undone_in = (services != ServiceUndo::LaterBoot).then_some(now);
             let (units, before) = (trial.units.clone(), trial.before.clone());
-            let aftermath = Some(Aftermath { units, before, undone_in });
+            let aftermath = Some(UndoneTrialCheck { units, before, undone_in });
             let lasting = TrialFailure { aftermath, left: None, reboots: 0, ..failed };
             self.write_record(paths::TRIAL_FAILURE, &lasting)?;
         }
@@ -71,14 +71,18 @@ impl Host {
 
     /// Called by the undo of a change that was on trial, when services have been acted on: starts what ran before the change
     /// and does not run now, whatever has stopped it.
-    pub(crate) fn start_what_ran(&mut self, journal: &Journal, services: ServiceUndo) -> Result<(), Error> {
+    pub(crate) fn start_units_of_before(
+        &mut self,
+        journal: &Journal,
+        services: ServiceUndo,
+    ) -> Result<(), Error> {
         let Some(trial) = journal.trial.as_ref().filter(|_| services != ServiceUndo::LaterBoot) else {
             return Ok(());
         };
         let logins = trial.logins.iter().filter(|unit| unit.ran).map(|unit| &unit.unit);
         let ran: Vec<String> = trial.units.iter().map(|run| &run.unit).chain(logins).cloned().collect();
         for unit in ran {
-            self.tolerate("start", &unit, |s| match s.is_running(&unit)? {
+            self.systemd_or_log("start", &unit, |s| match s.is_running(&unit)? {
                 true => Ok(()),
                 false => s.queue(ServiceAction::Restart, &unit),
             })?;
@@ -108,7 +112,7 @@ impl Host {
         let counted = TrialFailure { reboots: failed.reboots.saturating_add(1), ..failed };
         match self.write_record(paths::TRIAL_VERDICT, &counted) {
             Err(error) if !error.killed() => {
-                tracing::error!(%error, "a reboot that cannot be counted is not made");
+                tracing::error!(%error, "no reboot, because it could not be recorded");
                 Ok(false)
             }
             done => done.map(|()| true),
@@ -128,7 +132,7 @@ impl Host {
         }
     }
 
-    /// Makes a reboot pending because what failed in a trial fails after the undo too: an effect of the change may have
+    /// Makes a reboot pending because a check that failed in a trial still fails after the undo: an effect of the change may have
     /// stayed. It is made once: the machine is in another boot then.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 
 use super::ClusterWatch;
 use crate::status::node_progress::Progress;
-use crate::status::served::Unread;
+use crate::status::served::UnreadKind;
 use crate::status::watches::streams;
 use crate::status::{Snapshot, View};
 use api::k8s::Time;
@@ -26,16 +26,17 @@ impl ClusterWatch {
 
     /// What is not known because this person may not read it, the API server did not answer in time, or another version has
     /// written it: each as a sentence.
-    pub fn unread(&self) -> Vec<Unread> {
+    pub fn unread(&self) -> Vec<UnreadKind> {
         let newer = self.policies.known.iter().filter(|(_, policy)| policy.is_none());
-        let newer = newer.map(|(name, _)| Unread {
+        let newer = newer.map(|(name, _)| UnreadKind {
             kind: "RolloutPolicy",
             words: format!(
                 "RolloutPolicy {name} cannot be read, because another version wrote it: nodes that it holds back are \
                  shown as free to move"
             ),
         });
-        let looks = self.drain_outlooks.unread().map(|words| Unread { kind: "Pod", words: words.to_owned() });
+        let looks =
+            self.drain_outlooks.unread().map(|words| UnreadKind { kind: "Pod", words: words.to_owned() });
         self.served.unread().into_iter().chain(newer).chain(looks).collect()
     }
 
@@ -99,7 +100,7 @@ impl ClusterWatch {
         };
         let facts = sources.facts();
         let plan = rollout::plan(&sources.inputs(&facts, Time(now)));
-        self.drain_outlooks.want(&plan);
+        self.drain_outlooks.request(&plan);
         (policies, plan)
     }
 

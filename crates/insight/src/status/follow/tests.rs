@@ -34,17 +34,17 @@ fn objects_missing_from_a_complete_new_list_are_dropped() {
 
 #[test]
 fn the_trouble_of_one_watch_lasts_until_that_watch_is_answered() {
-    let mut troubles = Troubles::default();
+    let mut troubles = WatchErrors::default();
     assert_eq!(troubles.text(), None);
     troubles.note(1, "Nodes", "403 Forbidden".to_owned());
-    assert!(!troubles.over(2));
+    assert!(!troubles.clear(2));
     assert_eq!(troubles.text().as_deref(), Some("Nodes: 403 Forbidden"), "another one is answered");
     troubles.note(2, "MachineConfigPools", "refused".to_owned());
     troubles.note(1, "Nodes", "refused".to_owned());
     assert_eq!(troubles.text().as_deref(), Some("MachineConfigPools, Nodes: refused"));
-    assert!(troubles.over(2));
+    assert!(troubles.clear(2));
     assert_eq!(troubles.text().as_deref(), Some("Nodes: refused"));
-    assert!(troubles.over(1));
+    assert!(troubles.clear(1));
     assert_eq!(troubles.text(), None);
 }
 
@@ -140,7 +140,7 @@ fn client_refused(objects: &[Value], refusals: usize) -> Client {
 }
 
 fn followed(client: &Client, objects: &[Value]) -> ClusterWatch {
-    let served = Served {
+    let served = ServedKinds {
         progress: Presence::Absent,
         os_configs: Presence::Absent,
         os_builds: Presence::Absent,

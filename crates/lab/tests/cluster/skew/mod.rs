@@ -12,7 +12,7 @@
 mod record;
 mod replay;
 
-use crate::agents::{Sim, costly};
+use crate::agents::{FolderAgent, costly};
 use crate::definitions::install_definitions;
 use crate::product::{Cluster, machine_config, one_file, repository, text, with_controller};
 use anyhow::{Context as _, Result};
@@ -100,7 +100,7 @@ async fn this_agent_goes_through_a_rollout_of_a_controller_of_the_version_before
         install_definitions(&client, "daemon-tests").await;
         let (joins, updates) = recording(version);
         let name = format!("of-{}", version.replace('.', "-"));
-        let node = Sim::start(&client, &name, true).await?;
+        let node = FolderAgent::start(&client, &name, true).await?;
         let first = node.config("1", &costly("of-the-first")).await?;
         node.pool(&first).await?;
         let mut play = Play {

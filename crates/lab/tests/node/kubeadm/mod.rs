@@ -4,7 +4,7 @@
 //! Not here: the lab's other clusters, whose control plane runs beside the nodes.
 
 mod created;
+mod installed_cluster;
 mod single_control_plane;
-mod site;
 mod three_control_planes;
 mod watchers;

@@ -1,6 +1,6 @@
 //! One control-plane node and one worker: the guide from its first command to its last, including the removal.
 
-use super::site::Site;
+use super::installed_cluster::InstalledCluster;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use lab::{MachineState, RealNode};
@@ -15,7 +15,7 @@ fn boots(node: &RealNode) -> u32 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_guide_installs_from_an_image_and_rolls_through_worker_and_master() {
-    let Some(site) = Site::start(1, 1).await else { return };
+    let Some(site) = InstalledCluster::start(1, 1).await else { return };
     site.install().await;
     let (master, worker) = (&site.cluster.control_planes()[0], &site.cluster.workers()[0]);
     // With one control-plane node there is one controller: a second one would have no other node to go to during the
@@ -47,7 +47,7 @@ async fn the_guide_installs_from_an_image_and_rolls_through_worker_and_master() 
 }
 
 /// The facts that the operator finds in kubeadm's objects are the values with which kubeadm made the cluster.
-async fn facts_are_those_of_kubeadm(site: &Site, master: &RealNode) {
+async fn facts_are_those_of_kubeadm(site: &InstalledCluster, master: &RealNode) {
     let config = site.read(&["get", "controllerconfig", "machine-config-controller", "-o", "json"]).await;
     let config: Value = serde_json::from_str(&config).unwrap();
     let spec = &config["spec"];

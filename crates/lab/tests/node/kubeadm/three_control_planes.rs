@@ -1,7 +1,7 @@
 //! Three control-plane nodes with stacked etcd and three workers: a change goes through all of them with real drains and
 //! reboots while the cluster is used, and at the end the hosts get their own files back in the same way.
 
-use super::site::{NAMESPACE, Site};
+use super::installed_cluster::{InstalledCluster, NAMESPACE};
 use super::watchers::{Quorum, Workload, Writer};
 use lab::RealNode;
 use serde_json::Value;
@@ -16,7 +16,7 @@ const ELECTION: Duration = Duration::from_secs(20);
 const WITHOUT_WRITES: Duration = Duration::from_secs(40);
 
 /// The pods of a Deployment by UID, each with its node.
-async fn pods_of(site: &Site, deployment: &str) -> BTreeMap<String, String> {
+async fn pods_of(site: &InstalledCluster, deployment: &str) -> BTreeMap<String, String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let pods = site.ours("pods").await;
     pods.iter()
@@ -26,7 +26,7 @@ async fn pods_of(site: &Site, deployment: &str) -> BTreeMap<String, String> {
 }
 
 /// How often the lease of a part has changed its holder.
-async fn transitions(site: &Site, part: &str) -> u64 {
+async fn transitions(site: &InstalledCluster, part: &str) -> u64 {
     let args = ["-n", NAMESPACE, "get", "lease", part, "-o", "json"];
     let lease: Value = serde_json::from_str(&site.read(&args).await).unwrap();
     lease["spec"]["leaseTransitions"].as_u64().unwrap_or_default()
@@ -34,7 +34,7 @@ async fn transitions(site: &Site, part: &str) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_rolls_through_three_control_planes_and_three_workers_under_load() {
-    let Some(site) = Site::start(3, 3).await else { return };
+    let Some(site) = InstalledCluster::start(3, 3).await else { return };
     let quorum = Quorum::start(site.cluster.etcd_members());
     let writer = Writer::start(site.client.clone()).await;
     site.install().await;

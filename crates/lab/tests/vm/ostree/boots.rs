@@ -6,8 +6,8 @@
 use lab::VirtualMachine;
 
 use super::{
-    Asked, FINALISED, FINALISING, FIRST, Ground, LIMIT, RECOVERING, apply, ended, ground, is_running,
-    settled, staged, write,
+    Asked, BootedMachine, FINALISED, FINALISING, FIRST, LIMIT, RECOVERING, apply, booted_machine, ended,
+    is_running, settled, staged, write,
 };
 use crate::timed;
 
@@ -20,7 +20,7 @@ const BEFORE: &str = "/var/lib/machine-config-daemon/os-before.json";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
-    let Some(Ground { vm, registry, _place }) = ground().await else { return };
+    let Some(BootedMachine { vm, registry, _place }) = booted_machine().await else { return };
     let vm = &vm;
     let b = registry.reference("b");
     let in_b =
@@ -76,7 +76,7 @@ async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
     let back = Asked { name: "60-back", ..FIRST };
     write(vm, back).await;
     let plan = vm.run([super::MCO, "daemon", "plan", "--root-mount=/", "-f", super::CONFIG]).await.unwrap();
-    assert!(plan.contains("goes back to what it ran before") && plan.contains(stock), "{plan}");
+    assert!(plan.contains("goes back to the image that it ran before") && plan.contains(stock), "{plan}");
     staged(vm, "the image of before").await;
     timed("shutdown, cut after finalisation", cut_in_shutdown(vm, FINALISED)).await;
     timed("boot into the image before", vm.power_on()).await.unwrap();

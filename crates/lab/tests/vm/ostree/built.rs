@@ -7,7 +7,7 @@
 //! uses. Not here: the other failures of builds (beside the code of `build`), and builds that are reused, interrupted and pruned
 //! (`cluster/image_builds.rs`).
 
-mod ground;
+mod build_cluster;
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use lab::{Kubelet, Lab, OstreeMachine, Reporter, VirtualMachine};
 use serde_json::{Value, json};
 
-use self::ground::Ground;
+use self::build_cluster::BuildCluster;
 use super::cluster::{api, done, note, wait};
 use super::{FILE, FIRST, config, settled};
 use crate::product::program;
@@ -70,7 +70,7 @@ async fn an_image_that_is_built_in_the_cluster_is_booted() {
     let bridge = lab.bridge().unwrap().gateway();
     let registry = machine.build_registry(bridge, lab.shared_folder(), &progress).await.unwrap();
     let node = lab.node(0);
-    let cluster = Ground { client, registry, node };
+    let cluster = BuildCluster { client, registry, node };
     cluster.apply("MachineConfig", config(super::Asked { name: "00-base", ..FIRST })).await;
     timed("the builder's image on the node", cluster.node.load_image(&builder)).await.unwrap();
     cluster.registry.let_in(&cluster.node).await.unwrap();
@@ -168,7 +168,7 @@ async fn installed(vm: &VirtualMachine) -> String {
     vm.exec(["dpkg-query", "-W", "-f", "${Status}", "hello"]).await.unwrap().stdout
 }
 
-impl Ground {
+impl BuildCluster {
     /// Follows the builds up to the second one that succeeds, and returns it.
     async fn builds(&self) -> Value {
         let applied = Instant::now();

@@ -4,8 +4,8 @@
 use lab::VirtualMachine;
 
 use super::{
-    APPLY, Asked, Ground, JOURNAL, LIMIT, RECOVERING, SKIP_REBOOT, VERSION, apply, ground, refused, settled,
-    staged, untouched, write,
+    APPLY, Asked, BootedMachine, JOURNAL, LIMIT, RECOVERING, SKIP_REBOOT, VERSION, apply, booted_machine,
+    refused, settled, staged, untouched, write,
 };
 use crate::timed;
 
@@ -19,7 +19,7 @@ const PULLING: &str = "cd /sys/class/net; at() { cat en*/statistics/rx_bytes; };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_is_refused_without_room_and_a_pull_and_a_staging_that_are_cut_change_nothing() {
-    let Some(Ground { vm, mut registry, _place }) = ground().await else { return };
+    let Some(BootedMachine { vm, mut registry, _place }) = booted_machine().await else { return };
     let vm = &vm;
     let b = registry.reference_by_digest("b").unwrap();
     let in_b =

@@ -7,7 +7,7 @@ mod built;
 mod cluster;
 mod fetch;
 mod laptop;
-mod liar;
+mod lying_registry;
 mod refused;
 mod release;
 
@@ -55,19 +55,19 @@ struct Asked<'a> {
 const FIRST: Asked<'_> = Asked { name: "", image: "", version: "A", arguments: &[], file: None };
 
 /// A booted machine with `mco`, its registry, and its permit to run.
-struct Ground {
+struct BootedMachine {
     vm: VirtualMachine,
     registry: Registry,
     _place: SemaphorePermit<'static>,
 }
 
 /// Boots the machine. `None`: skipped, with a message.
-async fn ground() -> Option<Ground> {
+async fn booted_machine() -> Option<BootedMachine> {
     if !lab::require_root() {
         return None;
     }
     let machine = OstreeMachine::ensure(&Reporter::stderr()).await.unwrap();
-    let image = machine.image().clone().carrying(&program());
+    let image = machine.image().clone().with_program(&program());
     let place = PLACE.acquire().await.unwrap();
     let folder = Arc::new(Folder::create(&Environment::read()).unwrap());
     let registry = machine.registry(Arc::clone(&folder)).await.unwrap();
@@ -76,7 +76,7 @@ async fn ground() -> Option<Ground> {
     enable_recovery(&vm).await;
     vm.run(["sync"]).await.unwrap();
     is_running(&vm, FIRST).await;
-    Some(Ground { vm, registry, _place: place })
+    Some(BootedMachine { vm, registry, _place: place })
 }
 
 /// The MachineConfig that asks for this.

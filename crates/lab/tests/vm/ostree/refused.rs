@@ -7,7 +7,7 @@ use lab::{Registry, VirtualMachine};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::liar::{Liar, Lie, index};
+use super::lying_registry::{Lie, LyingRegistry, index};
 use super::{Asked, FIRST, SKIP_REBOOT, apply, untouched, write};
 use crate::timed;
 
@@ -33,7 +33,7 @@ pub(super) async fn lies(vm: &VirtualMachine, registry: &Registry) {
     };
     let (a, b) = (digest("a"), digest("b"));
     let had = vm.run(["sh", "-c", STORED]).await.unwrap();
-    let liar = Liar::start(registry, &a, Lie::Layers).await;
+    let liar = LyingRegistry::start(registry, &a, Lie::Layers).await;
     let mut missing = Vec::new();
     for _ in 0..2 {
         let said = refused(vm, "other layers than those of the digest", &liar.reference(&b)).await;
@@ -49,17 +49,17 @@ pub(super) async fn lies(vm: &VirtualMachine, registry: &Registry) {
     }
     assert_eq!(missing[0], missing[1], "the second try took a layer of the first");
 
-    let liar = Liar::start(registry, &a, Lie::Manifest).await;
+    let liar = LyingRegistry::start(registry, &a, Lie::Manifest).await;
     let said = refused(vm, "another manifest than that of the digest", &liar.reference(&b)).await;
     assert!(
         said.contains("does not match provided manifest digest") && said.contains("another mirror"),
         "{said}"
     );
 
-    let liar = Liar::start(registry, &a, Lie::Architecture).await;
+    let liar = LyingRegistry::start(registry, &a, Lie::Architecture).await;
     let of_index = format!("sha256:{}", api::text::hex(&Sha256::digest(index())));
     let said = refused(vm, "another architecture", &liar.reference(&of_index)).await;
-    assert!(said.contains("no image for this machine's architecture"), "{said}");
+    assert!(said.contains("does not exist for this machine's architecture"), "{said}");
 }
 
 /// Images whose signature is asked for, and which have none.

@@ -19,7 +19,7 @@ pub(crate) use bundles::SYSTEM_MAPS;
 pub use read::NAMESPACES;
 pub(crate) use read::{api, read, served};
 
-use super::{families_word, tenth};
+use super::{dns_address, families_word};
 use crate::settings::Settings;
 use api::names::CLUSTER;
 use ipnet::IpNet;
@@ -138,7 +138,7 @@ impl OpenShift {
         let Some(first) = nets.first() else {
             return Err(format!("{PATH} is empty; name the range of the cluster's Services there"));
         };
-        let dns = tenth(first).ok_or_else(|| {
+        let dns = dns_address(first).ok_or_else(|| {
             format!("{PATH}[0] {first} is too small: the cluster's DNS has the tenth address of this range; use a larger \
                 one")
         })?;

@@ -1,7 +1,7 @@
 //! Tests of `pods`: what pods need to start and to be reached, and no more.
 
 use super::*;
-use crate::manifests::replicas::{Scaled, controllers};
+use crate::manifests::replicas::{ReplicaOverride, controllers};
 
 fn objects(require_token: bool) -> Vec<Value> {
     let (image, api_server_url) = ("registry.example.com/mco:1", "https://api:6443");
@@ -48,7 +48,7 @@ fn controllers_follow_the_topology_until_somebody_scales_them() {
         (3, Some("2"), 1, false),
     ];
     for (has, record, wanted, ours) in rows {
-        let scaled = Scaled::of(&with(has, record));
+        let scaled = ReplicaOverride::of(&with(has, record));
         assert_eq!(scaled.is_none(), ours, "{has} {record:?}");
         let (image, api_server_url) = ("mco:2", "https://api:6443");
         let parts = Parts {
@@ -63,7 +63,7 @@ fn controllers_follow_the_topology_until_somebody_scales_them() {
         let want = if ours { wanted } else { has };
         assert_eq!(again["spec"]["replicas"], json!(want), "{has} {record:?} {wanted}");
         // After the next write, the Deployment still counts as scaled.
-        assert_eq!(Scaled::of(&again), scaled);
+        assert_eq!(ReplicaOverride::of(&again), scaled);
     }
 }
 

@@ -3,10 +3,10 @@
 //! What it is not: what is looked at and computed for it (see `facts`), and the rotation of that CA (see `rotation`).
 
 use super::step_error::{StepError, failed};
-use super::{Passed, Syncer, config_of};
+use super::{PassResult, Syncer, config_of};
 use crate::facts::openshift::{ControllerConfigFields, OpenShift};
 use crate::facts::{self, release};
-use crate::install::{self, How, controller_config};
+use crate::install::{self, WriteMode, controller_config};
 use crate::settings::{self, Settings};
 use crate::settings_object;
 use crate::sync::{Stop, boot_images, objects, rotation};
@@ -25,7 +25,7 @@ impl Syncer {
     pub(super) async fn controller_config(
         &self,
         wanted: &settings_object::CheckedSettings,
-        passed: &mut Passed,
+        passed: &mut PassResult,
     ) -> Result<(), StepError> {
         let openshift = facts::openshift::read(&self.client, &passed.seen.definitions);
         let plain = facts::read(&self.client, passed.seen.config.is_none());
@@ -71,7 +71,7 @@ impl Syncer {
                     controller_config(there, &Settings::default(), &plain).map_err(|e| failed(chain(&e)))?;
                 match step {
                     None => {}
-                    Some(install::Step { how: How::Update(patch), .. }) => {
+                    Some(install::Step { how: WriteMode::Update(patch), .. }) => {
                         self.patch_config(&patch, passed).await?;
                     }
                     Some(mut step) => {
@@ -81,7 +81,7 @@ impl Syncer {
                 }
             }
         }
-        if let Some(mark) = passed.seen.config.as_ref().and_then(release::first_mark) {
+        if let Some(mark) = passed.seen.config.as_ref().and_then(release::initial_released_version) {
             self.patch_config(&mark, passed).await?;
         }
         let ca = match &openshift {
@@ -95,7 +95,7 @@ impl Syncer {
     }
 
     /// All parts are of this version: the controller may render, and what it renders from is of the release.
-    pub(super) async fn release(&self, passed: &mut Passed) -> Result<(), StepError> {
+    pub(super) async fn release(&self, passed: &mut PassResult) -> Result<(), StepError> {
         let Some(there) = &passed.seen.config else { return Ok(()) };
         match release::decide(there, &passed.seen.release, VERSION_RAW) {
             release::Decision::Nothing => Ok(()),
@@ -112,7 +112,7 @@ impl Syncer {
         Api::all_with(self.client.clone(), &ApiResource::erase::<ControllerConfig>(&()))
     }
 
-    async fn patch_config(&self, patch: &Value, passed: &mut Passed) -> Result<(), StepError> {
+    async fn patch_config(&self, patch: &Value, passed: &mut PassResult) -> Result<(), StepError> {
         let manager = Some(objects::FIELD_MANAGER.to_owned());
         let params = PatchParams { field_manager: manager, ..PatchParams::default() };
         let what = || format!("update ControllerConfig {CONTROLLER_CONFIG}");
@@ -127,7 +127,7 @@ impl Syncer {
         Ok(())
     }
 
-    async fn create_config(&self, object: &Value, passed: &mut Passed) -> Result<(), StepError> {
+    async fn create_config(&self, object: &Value, passed: &mut PassResult) -> Result<(), StepError> {
         let object = serde_json::from_value(object.clone()).map_err(|e| failed(e.to_string()))?;
         let params =
             PostParams { field_manager: Some(objects::FIELD_MANAGER.to_owned()), ..PostParams::default() };
@@ -139,11 +139,11 @@ impl Syncer {
     }
 
     /// The CA for kubelets' kubeconfigs, and the annotations that have agents read it.
-    async fn kubeconfig_data(&self, ca: &[u8], passed: &mut Passed) -> Result<(), StepError> {
+    async fn kubeconfig_data(&self, ca: &[u8], passed: &mut PassResult) -> Result<(), StepError> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
         let name = rotation::NAME;
         let there = call(|| format!("get ConfigMap {name}"), maps.get_opt(name)).await?;
-        let says = rotation::Says::of(passed.seen.config.as_ref());
+        let says = rotation::RotationNotes::of(passed.seen.config.as_ref());
         let plan = rotation::plan(there.as_ref(), says, ca, Timestamp::now());
         let annotations = plan.annotations();
         if let Some(map) = plan.map {

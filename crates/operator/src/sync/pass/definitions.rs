@@ -4,10 +4,10 @@
 //! What it is not: the way from one definition to another, and the rewriting (see `storage`).
 
 use super::step_error::{StepError, failed};
-use super::{Passed, Syncer};
+use super::{PassResult, Syncer};
 use crate::definitions;
 use crate::install::established;
-use crate::stored_versions::{self, Hold, Settling, Stale};
+use crate::stored_versions::{self, Hold, Settling, StaleVersions};
 use crate::sync::objects::{Key, differs, marked};
 use crate::sync::{Stop, cluster};
 use api::names::VERSION_RAW;
@@ -49,7 +49,7 @@ impl Syncer {
     pub(super) async fn definitions(
         &mut self,
         follows_payload: bool,
-        passed: &mut Passed,
+        passed: &mut PassResult,
     ) -> Result<(), StepError> {
         let seen = std::mem::take(&mut passed.seen.definitions);
         let done = self.all_definitions(&seen, follows_payload, passed).await;
@@ -61,7 +61,7 @@ impl Syncer {
         &mut self,
         seen: &[Value],
         follows_payload: bool,
-        passed: &mut Passed,
+        passed: &mut PassResult,
     ) -> Result<(), StepError> {
         let broken = |e: api::crds::CrdError| failed(format!("the CRDs in this build are broken: {e}"));
         let wanted: Vec<Value> = definitions::all(false).map_err(broken)?.into_iter().map(marked).collect();
@@ -94,7 +94,7 @@ impl Syncer {
         &mut self,
         object: &Value,
         there: Option<&Value>,
-        passed: &mut Passed,
+        passed: &mut PassResult,
     ) -> Result<(), StepError> {
         let key = Key::of(object);
         if let stored_versions::Plan::Between(both) = stored_versions::plan(object, there) {
@@ -125,15 +125,15 @@ impl Syncer {
 
     /// Rewrites the objects of a kind, if all API servers write the version of today by now. What holds that up is noted for
     /// Upgradeable.
-    async fn migrated(&mut self, stale: &Stale, passed: &mut Passed) -> Result<(), Hold> {
-        let hold = match self.stored.settling.left(stale, Instant::now()) {
+    async fn migrated(&mut self, stale: &StaleVersions, passed: &mut PassResult) -> Result<(), Hold> {
+        let hold = match self.stored.settling.time_left(stale, Instant::now()) {
             Some(left) => {
                 passed.settles = Some(passed.settles.map_or(left, |first| first.min(left)));
                 Hold::Settling(left)
             }
             None => match stored_versions::migrate(&self.client, stale).await {
                 Ok(count) => {
-                    passed.done.push(format!("{count} objects of {} in the version of today", stale.name()));
+                    passed.done.push(format!("{count} objects of {} in the present version", stale.name()));
                     return Ok(());
                 }
                 Err(error) => Hold::Refused(Box::new(error)),
@@ -143,8 +143,8 @@ impl Syncer {
         Err(hold)
     }
 
-    /// Has objects stored in the version of today. No step waits for it, and no upgrade should begin before it.
-    pub(super) async fn stored_versions(&mut self, passed: &mut Passed) {
+    /// Has objects stored in the present version. No step waits for it, and no upgrade should begin before it.
+    pub(super) async fn stored_versions(&mut self, passed: &mut PassResult) {
         let names = definitions::names();
         let seen: Vec<(String, String)> = passed
             .seen

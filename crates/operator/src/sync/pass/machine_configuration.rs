@@ -3,7 +3,7 @@
 //! What it is not: what is computed from it (see `sync::machine_configuration`).
 
 use super::step_error::{StepError, failed};
-use super::{Passed, Syncer, config_of};
+use super::{PassResult, Syncer, config_of};
 use crate::sync::{boot_images, cluster, machine_configuration, objects};
 use api::names::CLUSTER;
 use client::call;
@@ -12,7 +12,7 @@ use serde_json::json;
 
 impl Syncer {
     /// The MachineConfiguration where there is none, and its status.
-    pub(super) async fn machine_configuration(&self, passed: &mut Passed) -> Result<(), StepError> {
+    pub(super) async fn machine_configuration(&self, passed: &mut PassResult) -> Result<(), StepError> {
         let new = machine_configuration::new();
         let Some(api) = cluster::api_of(&self.client, &new) else { return Ok(()) };
         let there = match passed.seen.machine_configuration.take() {

@@ -12,14 +12,14 @@ mod objects;
 mod pools;
 mod step_error;
 
-use super::cluster::{self, Seen};
+use super::cluster::{self, ClusterState};
 use super::metrics::Metrics;
 use super::options::Options;
 use super::plan::{self, Inputs, Prometheus};
 use super::required_pools;
-use super::{Course, Descriptor, Needs, STEPS, Step, Stop, Stopped, Work};
+use super::{Descriptor, Needs, PassFailures, STEPS, Step, Stop, Stopped, Work};
 use crate::accounts::CONTROLLER;
-use crate::manifests::replicas::Scaled;
+use crate::manifests::replicas::ReplicaOverride;
 use crate::{booting_machines, definitions as kinds, joining};
 use crate::{settings_name, settings_object};
 use api::names::{CONTROLLER_CONFIG, VERSION_RAW};
@@ -61,9 +61,9 @@ pub(super) struct Syncer {
 
 /// What a pass has done and found.
 #[derive(Debug, Default)]
-pub(super) struct Passed {
+pub(super) struct PassResult {
     /// What was read.
-    pub(super) seen: Seen,
+    pub(super) seen: ClusterState,
     /// What was written, a line each.
     pub(super) done: Vec<String>,
     /// Where it stopped.
@@ -107,7 +107,7 @@ impl Syncer {
     ///
     /// # Errors
     /// The API server does not answer, or refuses even the settings. Everything else is part of what was found.
-    pub(super) async fn pass(&mut self) -> Result<Passed, CallError> {
+    pub(super) async fn pass(&mut self) -> Result<PassResult, CallError> {
         let mut passed = match Box::pin(self.steps()).await {
             Err(error) if !error.is_outage() => self.unread(&error).await?,
             other => other?,
@@ -123,14 +123,16 @@ impl Syncer {
     }
 
     /// What can be said when something else than the settings is refused.
-    async fn unread(&self, error: &CallError) -> Result<Passed, CallError> {
-        let seen = Seen { settings: cluster::settings(&self.client).await?, ..Seen::default() };
+    async fn unread(&self, error: &CallError) -> Result<PassResult, CallError> {
+        let seen =
+            ClusterState { settings: cluster::settings(&self.client).await?, ..ClusterState::default() };
         let stop = Stop::Failed(with_remedy(error));
-        Ok(Passed { seen, stopped: Some(Stopped { step: Step::Read, stop }), ..Passed::default() })
+        Ok(PassResult { seen, stopped: Some(Stopped { step: Step::Read, stop }), ..PassResult::default() })
     }
 
-    async fn steps(&mut self) -> Result<Passed, CallError> {
-        let mut passed = Passed { seen: Box::pin(cluster::read(&self.client)).await?, ..Passed::default() };
+    async fn steps(&mut self) -> Result<PassResult, CallError> {
+        let mut passed =
+            PassResult { seen: Box::pin(cluster::read(&self.client)).await?, ..PassResult::default() };
         let wanted = match passed.seen.settings.as_ref() {
             // They were there when this pod was made. Without them nobody knows whether machines need tokens, and what was written
             // by them stays.
@@ -158,8 +160,8 @@ impl Syncer {
                 passed.outdated = newer.is_some();
                 let why = match (newer, read) {
                     (Some(newer), _) => Err(format!(
-                        "{} was brought to {} and this operator is {VERSION_RAW}: it changes nothing; run `mco install` of {} or \
-                         newer, which replaces it",
+                        "{} was upgraded to {}, but this operator is {VERSION_RAW}: it changes nothing; run `mco install` of \
+                         {} or newer, which replaces it",
                         settings_name::name(),
                         newer.version,
                         newer.version
@@ -178,7 +180,7 @@ impl Syncer {
             }
         };
         passed.image = wanted.as_ref().map(|w| w.image.clone());
-        let mut course = Course::default();
+        let mut failures = PassFailures::default();
         for descriptor in STEPS.iter().filter(|d| wanted.is_some() || d.needs == Needs::Nothing) {
             match Box::pin(self.step(descriptor, wanted.as_ref(), &mut passed)).await {
                 Ok(()) => {
@@ -190,13 +192,13 @@ impl Syncer {
                 }
                 Err(StepError::Stop(stop)) => {
                     let stop = within_its_time(&mut self.waiting, descriptor.step, &goal(&passed), stop);
-                    if course.stop(Stopped { step: descriptor.step, stop }).is_break() {
+                    if failures.record(Stopped { step: descriptor.step, stop }).is_break() {
                         break;
                     }
                 }
             }
         }
-        passed.stopped = course.end();
+        passed.stopped = failures.reported();
         if wanted.is_some() {
             passed.controller = Some(controller(&passed.seen));
             passed.kubelets = self.kubelets().await;
@@ -231,7 +233,7 @@ impl Syncer {
         &mut self,
         d: &Descriptor,
         wanted: Option<&settings_object::CheckedSettings>,
-        passed: &mut Passed,
+        passed: &mut PassResult,
     ) -> Result<(), StepError> {
         match (d.work, wanted) {
             (Work::Objects(plan), Some(wanted)) => self.objects(plan, wanted, passed).await,
@@ -248,7 +250,7 @@ impl Syncer {
                 booting_machines::certificates(&self.client, &spec, &mut passed.done).await?;
                 // Parts that somebody has started by hand have certificates of his.
                 if let Some(wanted) = wanted {
-                    let parts = plan::certified(wanted);
+                    let parts = plan::parts_with_certificates(wanted);
                     booting_machines::metrics_certificates(&self.client, &parts, &mut passed.done).await?;
                 }
                 Ok(())
@@ -270,7 +272,7 @@ impl Syncer {
         &self,
         plan: fn(&Inputs<'_>) -> Result<T, String>,
         wanted: &settings_object::CheckedSettings,
-        seen: &Seen,
+        seen: &ClusterState,
     ) -> Result<T, StepError> {
         let (config, scaled, log) = (config_of(seen)?, scaled(seen), log(seen));
         let push_secrets = seen.push_secrets.readable(&seen.kept);
@@ -291,7 +293,7 @@ impl Syncer {
 /// What the steps are working towards, and how far that is. Another goal has a time of its own: an administrator who has just
 /// corrected an image is not to be told that the rollout takes too long. So has each pod and node that gets there: the agents of
 /// a large cluster take hours, and end what they have begun before that.
-fn goal(passed: &Passed) -> String {
+fn goal(passed: &PassResult) -> String {
     let generation = passed.seen.settings.as_ref().and_then(|s| s.metadata.generation).unwrap_or_default();
     let pools = required_pools::required(&passed.seen.pools).into_iter().map(|p| {
         let updated = p.status.map(|s| s.updated_machine_count).unwrap_or_default();
@@ -323,13 +325,13 @@ fn within_its_time(waiting: &mut Waiting, step: Step, goal: &str, stop: Stop) ->
 
 /// Whether certificates of machines that join are this operator's to approve: it manages an installation with boot tokens, which
 /// no newer version keeps.
-fn may_join(passed: &Passed) -> bool {
+fn may_join(passed: &PassResult) -> bool {
     let Some(settings) = passed.seen.settings.as_ref().filter(|_| !passed.outdated) else { return false };
     settings.spec.management_state == ManagementState::Managed
         && settings.spec.config_server.access == Access::BootTokens
 }
 
-fn config_of(seen: &Seen) -> Result<Option<ControllerConfig>, StepError> {
+fn config_of(seen: &ClusterState) -> Result<Option<ControllerConfig>, StepError> {
     let Some(config) = &seen.config else { return Ok(None) };
     let read = serde_json::from_value(config.clone());
     read.map(Some).map_err(|e| {
@@ -337,27 +339,27 @@ fn config_of(seen: &Seen) -> Result<Option<ControllerConfig>, StepError> {
     })
 }
 
-fn spec_of(passed: &Passed) -> Result<api::v1::ControllerConfigSpec, StepError> {
+fn spec_of(passed: &PassResult) -> Result<api::v1::ControllerConfigSpec, StepError> {
     let config = config_of(&passed.seen)?;
     config
         .map(|c| c.spec)
         .ok_or_else(|| failed(format!("there is no ControllerConfig {CONTROLLER_CONFIG}; run `mco install`")))
 }
 
-fn log(seen: &Seen) -> Option<String> {
+fn log(seen: &ClusterState) -> Option<String> {
     seen.machine_configuration.as_ref().and_then(super::machine_configuration::log)
 }
 
-fn deployment(seen: &Seen) -> Option<&Value> {
+fn deployment(seen: &ClusterState) -> Option<&Value> {
     seen.kept.iter().find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == CONTROLLER)
 }
 
-fn scaled(seen: &Seen) -> Option<Scaled> {
-    Scaled::of(deployment(seen)?)
+fn scaled(seen: &ClusterState) -> Option<ReplicaOverride> {
+    ReplicaOverride::of(deployment(seen)?)
 }
 
 /// Whether a controller works: one that somebody has deleted or scaled to nothing does not.
-fn controller(seen: &Seen) -> bool {
+fn controller(seen: &ClusterState) -> bool {
     deployment(seen).is_some_and(|d| d["status"]["availableReplicas"].as_i64().unwrap_or_default() > 0)
 }
 

@@ -3,7 +3,7 @@
 //! What it is not: which objects those are (see `plan`), and when one differs (see `sync::objects`).
 
 use super::step_error::{StepError, failed, remedy};
-use super::{Passed, Syncer};
+use super::{PassResult, Syncer};
 use crate::monitoring::MONITORING;
 use crate::settings_object;
 use crate::sync::objects::{
@@ -25,7 +25,7 @@ impl Syncer {
         &self,
         plan: fn(&Inputs<'_>) -> Result<Vec<Value>, String>,
         wanted: &settings_object::CheckedSettings,
-        passed: &mut Passed,
+        passed: &mut PassResult,
     ) -> Result<(), StepError> {
         let objects = self.planned(plan, wanted, &passed.seen)?;
         let mut errors: Vec<CallError> = vec![];
@@ -113,7 +113,7 @@ impl Syncer {
         &self,
         plan: fn(&Inputs<'_>) -> Result<Vec<Value>, String>,
         wanted: &settings_object::CheckedSettings,
-        passed: &mut Passed,
+        passed: &mut PassResult,
     ) -> Result<(), StepError> {
         let written = self.objects(plan, wanted, passed).await;
         match &self.options.image {
@@ -134,7 +134,7 @@ impl Syncer {
     pub(super) async fn prune(
         &self,
         wanted: &settings_object::CheckedSettings,
-        passed: &mut Passed,
+        passed: &mut PassResult,
     ) -> Result<(), StepError> {
         let mut keys = self.planned(plan::wanted, wanted, &passed.seen)?;
         // An operator that is no pod keeps no Deployment of its own, and must not take away what keeps itself.

@@ -3,7 +3,7 @@
 //! What it is not: which pools there are to be (see `plan`), and when one is done (see `required_pools`).
 
 use super::step_error::{StepError, failed};
-use super::{Passed, ROLLOUT, Syncer, config_of};
+use super::{PassResult, ROLLOUT, Syncer, config_of};
 use crate::install::pool_object;
 use crate::settings_object;
 use crate::sync::plan;
@@ -16,7 +16,7 @@ impl Syncer {
     pub(super) async fn pools(
         &self,
         wanted: &settings_object::CheckedSettings,
-        passed: &mut Passed,
+        passed: &mut PassResult,
     ) -> Result<(), StepError> {
         let is_there =
             |name: &String| passed.seen.pools.iter().any(|p| p.metadata.name.as_ref() == Some(name));
@@ -39,7 +39,7 @@ impl Syncer {
         Ok(())
     }
 
-    pub(super) async fn required_pools(&mut self, passed: &Passed) -> Result<(), StepError> {
+    pub(super) async fn required_pools(&mut self, passed: &PassResult) -> Result<(), StepError> {
         let rendered = cluster::rendered(&self.client, &required_pools::required(&passed.seen.pools)).await?;
         let release = passed.seen.config.as_ref().and_then(|config| {
             config["metadata"]["annotations"][api::names::annotation::RELEASE_IMAGE_VERSION].as_str()

@@ -34,17 +34,17 @@ pub(super) fn failed(why: impl Into<String>) -> StepError {
 pub(super) fn remedy(error: &CallError) -> String {
     if let Some(right) = MissingRight::of(error) {
         return format!(
-            "{right}: the operator's rights are not those of {VERSION_RAW}; `mco install` of {VERSION_RAW} with the same --image gives \
-             them; this one alone: {}",
+            "{right}: the operator's rights are not those of {VERSION_RAW}; `mco install` of {VERSION_RAW} with the same \
+             --image gives them; to give only this one: {}",
             right.commands()
         );
     }
     let words = if error.is_forbidden() && !error.by_admission() {
         "the operator's rights are not those of this version: run `mco install` of this version again with the same --image"
     } else if error.is_refused() {
-        "change what refuses it, and the operator goes on"
+        "remove what refuses it, and the operator continues"
     } else if error.is_not_found() {
-        "run `mco install` again: it makes the namespaces and kinds"
+        "run `mco install` again: it creates the namespaces and kinds"
     } else {
         "the operator tries again"
     };

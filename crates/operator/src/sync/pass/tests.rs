@@ -28,8 +28,12 @@ fn each_pod_and_node_that_gets_there_begins_the_time_anew() {
             serde_json::json!({"kind": "DaemonSet", "status": {"updatedNumberScheduled": set}}),
             serde_json::json!({"kind": "Role"}),
         ];
-        let seen = Seen { pools: vec![serde_json::from_value(pool).unwrap()], kept, ..Seen::default() };
-        goal(&Passed { seen, ..Passed::default() })
+        let seen = ClusterState {
+            pools: vec![serde_json::from_value(pool).unwrap()],
+            kept,
+            ..ClusterState::default()
+        };
+        goal(&PassResult { seen, ..PassResult::default() })
     };
     let before = of(1, 2, 3);
     assert_eq!(of(1, 2, 3), before);
@@ -43,7 +47,7 @@ fn a_controller_works_where_a_pod_of_it_is_available() {
     let of = |name: &str, replicas: u64, available: Option<u64>| {
         let deployment = serde_json::json!({"kind": "Deployment", "metadata": {"name": name},
                 "spec": {"replicas": replicas}, "status": {"availableReplicas": available}});
-        controller(&Seen { kept: vec![deployment], ..Seen::default() })
+        controller(&ClusterState { kept: vec![deployment], ..ClusterState::default() })
     };
     assert!(of(CONTROLLER, 2, Some(1)));
     assert!(!of(CONTROLLER, 2, Some(0)));
@@ -56,14 +60,14 @@ fn machines_join_unless_the_installation_is_somebody_elses() {
     let of = |spec: &str, outdated: bool| {
         let settings: MachineConfigOperator =
             api::yaml::from_str(&format!("spec: {{image: x, {spec}}}")).unwrap();
-        let seen = Seen { settings: Some(settings), ..Seen::default() };
+        let seen = ClusterState { settings: Some(settings), ..ClusterState::default() };
         // Wherever a pass has stopped.
         let stopped = Stopped { step: Step::Settings, stop: Stop::Failed("nonsense".to_owned()) };
-        may_join(&Passed { seen, outdated, stopped: Some(stopped), ..Passed::default() })
+        may_join(&PassResult { seen, outdated, stopped: Some(stopped), ..PassResult::default() })
     };
     assert!(of("pools: [Bad_Pool]", false));
     assert!(!of("pools: []", true), "a newer version keeps it");
     assert!(!of("managementState: Unmanaged", false));
     assert!(!of("configServer: {access: Everybody}", false), "there are no tokens");
-    assert!(!may_join(&Passed::default()));
+    assert!(!may_join(&PassResult::default()));
 }

@@ -95,8 +95,8 @@ fn the_dashboard_comes_and_goes_with_its_setting() {
         let keys = wanted(&inputs).unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
         (
             keys,
-            certified(&wanted_now).contains(&rights::DASHBOARD),
-            scraped(&wanted_now).contains(&rights::DASHBOARD),
+            parts_with_certificates(&wanted_now).contains(&rights::DASHBOARD),
+            parts_with_metrics(&wanted_now).contains(&rights::DASHBOARD),
         )
     };
     let (without, certificate, _) = of(None);

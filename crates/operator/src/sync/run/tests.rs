@@ -23,7 +23,8 @@ fn who_stands_by_says_nothing_of_steps_that_failed_under_it() {
 
 #[test]
 fn a_failure_waits_longer_each_time_and_never_the_same_while_a_change_ends_any_other_wait() {
-    let stopped = |stop| Passed { stopped: Some(Stopped { step: Step::Rights, stop }), ..Passed::default() };
+    let stopped =
+        |stop| PassResult { stopped: Some(Stopped { step: Step::Rights, stop }), ..PassResult::default() };
     let failed = stopped(Stop::Failed(String::new()));
     let mut waits = vec![];
     for failures in 0..8 {
@@ -36,23 +37,23 @@ fn a_failure_waits_longer_each_time_and_never_the_same_while_a_change_ends_any_o
     assert!(waits[7] > waits[0] * 8, "{waits:?}");
     let again: Vec<Rest> = (0..4).map(|_| rest(None, 7, 0)).collect();
     assert!(again.windows(2).any(|pair| pair[0] != pair[1]), "without jitter: {again:?}");
-    assert_eq!(rest(Some(&Passed::default()), 0, 0), Rest::UntilChange(AGAIN));
+    assert_eq!(rest(Some(&PassResult::default()), 0, 0), Rest::UntilChange(AGAIN));
     assert_eq!(rest(Some(&stopped(Stop::Waiting(String::new()))), 0, 0), Rest::UntilChange(WAITING));
-    let stored = Passed { stored: vec!["s".to_owned()], ..Passed::default() };
+    let stored = PassResult { stored: vec!["s".to_owned()], ..PassResult::default() };
     assert_eq!(
         rest(Some(&stored), 0, 0),
         Rest::UntilChange(RETRY.last),
         "what is not rewritten is tried again"
     );
     let soon = Duration::from_secs(5);
-    let settles = Passed { settles: Some(soon), ..stored };
+    let settles = PassResult { settles: Some(soon), ..stored };
     assert_eq!(rest(Some(&settles), 0, 0), Rest::UntilChange(soon));
     let stop = Stop::Failed(String::new());
-    let bare = Passed { stopped: Some(Stopped { step: Step::Settings, stop }), ..Passed::default() };
+    let bare = PassResult { stopped: Some(Stopped { step: Step::Settings, stop }), ..PassResult::default() };
     assert_eq!(rest(Some(&bare), 7, 0), Rest::UntilChange(RETRY.last), "settings may come at any time");
-    let joining = Passed { joining_failed: true, ..Passed::default() };
+    let joining = PassResult { joining_failed: true, ..PassResult::default() };
     assert_eq!(rest(Some(&joining), 0, 0), Rest::UntilChange(WAITING), "a machine waits");
-    let race = Passed { conflict: true, ..Passed::default() };
+    let race = PassResult { conflict: true, ..PassResult::default() };
     assert_eq!(rest(Some(&race), 0, 0), Rest::None);
     assert!(matches!(rest(Some(&race), 0, CONFLICTS), Rest::All(_)));
 }

@@ -46,11 +46,11 @@ fn what_would_make_things_again_goes_first_and_what_others_made_stays() {
             "pause the pools, and ask the agents of all nodes (1) to end trials and to leave their hosts",
             "delete DaemonSet machine-config-daemon",
             "delete ClusterRole machine-config-controller",
-            "take our finalizers off KubeletConfig k",
+            "remove our finalizers from KubeletConfig k",
             "delete Secret worker-user-data-managed",
             "delete CustomResourceDefinition x",
-            "take our annotations off Node n",
-            "take our annotations and taints off Nodes that registered meanwhile",
+            "remove our annotations from Node n",
+            "remove our annotations and taints from Nodes that registered in the meantime",
             "delete Namespace n",
         ]
     );

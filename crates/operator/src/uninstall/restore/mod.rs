@@ -1,6 +1,6 @@
 //! Takes every managed node back to its own files, before `mco uninstall` takes the rest away.
 //!
-//! Flow: the pools are paused, so that the controller sends no node anywhere → [`round`] says of each node where it stands
+//! Flow: the pools are paused, so that the controller sends no node anywhere → [`round`] says how far each node is
 //! and which go next (pure) → those get the empty config as their desired config. The agent treats it as any other change: it
 //! drains by the controller, puts back what it replaced, deletes what it made, and reboots where that is needed.
 //!
@@ -14,6 +14,6 @@
 mod plan;
 mod run;
 
-pub use plan::{Member, Stand};
+pub use plan::{NodeToRestore, RestoreState};
 pub(super) use run::pause;
 pub use run::{Progress, look_at_hosts, restore_hosts};

@@ -1,4 +1,4 @@
-//! Where each node stands on its way back to its own files, and which go next. Pure.
+//! How far each node is on its way back to its own files, and which nodes go next. Pure.
 //!
 //! What it is not: requests, or a clock (see `run`).
 
@@ -19,10 +19,10 @@ pub(super) const ANSWER: Duration = Duration::from_mins(2);
 /// The group of the control-plane nodes of all pools.
 const CONTROL_PLANE: &str = "the control plane";
 
-/// Where a node stands.
+/// How far a node is on its way back to its own files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Stand {
+pub enum RestoreState {
     /// It has no agent, so there is nothing to restore.
     Unmanaged,
     /// It is in a pool's config and can be sent.
@@ -42,23 +42,24 @@ pub enum Stand {
 /// A node before anything is done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Member {
+pub struct NodeToRestore {
     /// The node.
     pub node: String,
     /// Its pool, or "the control plane"; empty if it has no pool.
     pub group: String,
     /// How many nodes of that group go at once.
     pub at_once: usize,
-    /// Where it stands.
-    pub stand: Stand,
+    /// How far it is.
+    #[serde(rename = "stand")]
+    pub state: RestoreState,
 }
 
-impl fmt::Display for Member {
+impl fmt::Display for NodeToRestore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { node, group, at_once, stand } = self;
-        match stand {
-            Stand::Unmanaged => write!(f, "Node {node}: has no agent, and is left alone"),
-            Stand::Done => write!(f, "Node {node}: has its own files already"),
+        let Self { node, group, at_once, state } = self;
+        match state {
+            RestoreState::Unmanaged => write!(f, "Node {node}: has no agent, and is left alone"),
+            RestoreState::Done => write!(f, "Node {node}: has its own files already"),
             _ if group.is_empty() => {
                 write!(f, "Node {node}: goes back to its own files (no pool, {at_once} at a time)")
             }
@@ -69,8 +70,8 @@ impl fmt::Display for Member {
 
 /// What one run remembers of a node.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Memory {
-    /// How long it has been where it stands.
+pub(crate) struct NodeMemory {
+    /// How long it has been in its present state.
     pub(crate) waited: Duration,
     /// This run has sent it, and its agent had reported no failure before.
     pub(crate) sent_well: bool,
@@ -78,12 +79,12 @@ pub(crate) struct Memory {
 
 /// Everything that a round is decided from.
 #[derive(Debug)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct RoundInputs<'a> {
     pub(crate) nodes: &'a [NodeView],
     pub(crate) pools: &'a [MachineConfigPool],
     /// The members of etcd that run as static pods.
     pub(crate) etcd: &'a [EtcdMember],
-    pub(crate) memory: &'a BTreeMap<Arc<str>, Memory>,
+    pub(crate) memory: &'a BTreeMap<Arc<str>, NodeMemory>,
     /// How long a node may take.
     pub(crate) limit: Duration,
     /// Go on with the others although a node fails.
@@ -92,8 +93,8 @@ pub(crate) struct Seen<'a> {
 
 /// All nodes, those that failed, and those that go next.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Round {
-    pub(crate) stands: BTreeMap<Arc<str>, Stand>,
+pub(crate) struct RestoreRound {
+    pub(crate) states: BTreeMap<Arc<str>, RestoreState>,
     /// With the reason.
     pub(crate) failed: BTreeMap<Arc<str>, String>,
     pub(crate) send: BTreeSet<Arc<str>>,
@@ -103,25 +104,26 @@ pub(crate) struct Round {
     pub(crate) control_plane: BTreeSet<Arc<str>>,
 }
 
-impl Round {
+impl RestoreRound {
     /// Whether every node has its own files.
     pub(crate) fn is_over(&self) -> bool {
-        self.stands.values().all(|s| matches!(s, Stand::Unmanaged | Stand::Done))
+        self.states.values().all(|s| matches!(s, RestoreState::Unmanaged | RestoreState::Done))
     }
 
-    /// Whether nothing moves and nothing will. `calm`: how long no node has changed where it stands.
+    /// Whether nothing moves and nothing will. `calm`: for how long no node has changed its state.
     pub(crate) fn is_stuck(&self, force: bool, calm: Duration, limit: Duration) -> bool {
-        let moves = |(name, stand): (&Arc<str>, &Stand)| {
-            matches!(stand, Stand::Asked | Stand::Going | Stand::Busy) && !self.failed.contains_key(name)
+        let moves = |(name, state): (&Arc<str>, &RestoreState)| {
+            matches!(state, RestoreState::Asked | RestoreState::Going | RestoreState::Busy)
+                && !self.failed.contains_key(name)
         };
         let given_up = !force && !self.failed.is_empty() || calm > ANSWER.min(limit);
-        self.send.is_empty() && !self.stands.iter().any(moves) && given_up
+        self.send.is_empty() && !self.states.iter().any(moves) && given_up
     }
 
     /// The nodes that could not be restored, with the reason.
     pub(crate) fn not_restored(&self) -> BTreeMap<Arc<str>, String> {
         let mut all = self.failed.clone();
-        for (name, _) in self.stands.iter().filter(|(_, s)| **s == Stand::Ready) {
+        for (name, _) in self.states.iter().filter(|(_, s)| **s == RestoreState::Ready) {
             let others: Vec<&str> = self.etcd.iter().filter(|m| *m != name).map(|m| &**m).collect();
             let why = if !self.failed.is_empty() {
                 "it was not sent back, because others failed".to_owned()
@@ -139,22 +141,22 @@ impl Round {
     }
 }
 
-/// Where a node stands, by its annotations.
-pub(crate) fn stand(node: &NodeView, sent_well: bool) -> Stand {
+/// The state of a node, by its annotations.
+pub(crate) fn restore_state(node: &NodeView, sent_well: bool) -> RestoreState {
     let current = node.current_config.as_deref().unwrap_or_default();
     let desired = node.desired_config.as_deref().unwrap_or_default();
     let bad = node.state.is_bad();
     match (current, desired) {
-        ("", "") => Stand::Unmanaged,
-        (EMPTY_CONFIG, EMPTY_CONFIG) if node.state == DaemonState::Done => Stand::Done,
-        (EMPTY_CONFIG, EMPTY_CONFIG) => Stand::Asked,
-        (_, EMPTY_CONFIG) if bad && sent_well => Stand::Failed,
+        ("", "") => RestoreState::Unmanaged,
+        (EMPTY_CONFIG, EMPTY_CONFIG) if node.state == DaemonState::Done => RestoreState::Done,
+        (EMPTY_CONFIG, EMPTY_CONFIG) => RestoreState::Asked,
+        (_, EMPTY_CONFIG) if bad && sent_well => RestoreState::Failed,
         // An agent that had failed before keeps that state until it has succeeded, so other signs count.
-        (_, EMPTY_CONFIG) if node.state == DaemonState::Working || is_moving(node) => Stand::Going,
-        (_, EMPTY_CONFIG) => Stand::Asked,
+        (_, EMPTY_CONFIG) if node.state == DaemonState::Working || is_moving(node) => RestoreState::Going,
+        (_, EMPTY_CONFIG) => RestoreState::Asked,
         // A node that could not get into another config is still in its current one.
-        (current, desired) if !current.is_empty() && (current == desired || bad) => Stand::Ready,
-        _ => Stand::Busy,
+        (current, desired) if !current.is_empty() && (current == desired || bad) => RestoreState::Ready,
+        _ => RestoreState::Busy,
     }
 }
 
@@ -164,24 +166,24 @@ fn is_moving(node: &NodeView) -> bool {
 }
 
 /// Why a node has failed, if it has.
-fn failure(node: &NodeView, stand: Stand, waited: Duration, limit: Duration) -> Option<String> {
+fn failure(node: &NodeView, state: RestoreState, waited: Duration, limit: Duration) -> Option<String> {
     let reason = node.reason.as_deref().filter(|_| node.state.is_bad());
     let too_long = || format!("it is not done after {} s", limit.as_secs());
-    match stand {
-        Stand::Failed => Some(reason.unwrap_or("its agent gives no reason").to_owned()),
-        Stand::Asked if waited > ANSWER.min(limit) => Some(match reason {
+    match state {
+        RestoreState::Failed => Some(reason.unwrap_or("its agent gives no reason").to_owned()),
+        RestoreState::Asked if waited > ANSWER.min(limit) => Some(match reason {
             Some(reason) => reason.to_owned(),
             None => format!(
                 "its agent has not answered for {} s: start it, or delete the Node if the machine is gone",
                 ANSWER.min(limit).as_secs()
             ),
         }),
-        Stand::Going if waited > limit => Some(match (reason, node.drain_wait.as_deref()) {
+        RestoreState::Going if waited > limit => Some(match (reason, node.drain_wait.as_deref()) {
             (Some(reason), _) => format!("{}: {reason}", too_long()),
             (None, Some(pods)) => format!("{}: its drain waits for {pods}", too_long()),
             (None, None) => format!("{}; see mco status --node {}", too_long(), node.name),
         }),
-        Stand::Busy if waited > limit => {
+        RestoreState::Busy if waited > limit => {
             let desired = node.desired_config.as_deref().unwrap_or_default();
             Some(format!("{}: it is still on its way to {desired}", too_long()))
         }
@@ -220,15 +222,15 @@ fn at_once(group: &str, pools: &[MachineConfigPool], members: usize) -> usize {
 }
 
 /// All nodes, before anything is done.
-pub(crate) fn members(nodes: &[NodeView], pools: &[MachineConfigPool]) -> Vec<Member> {
+pub(crate) fn members(nodes: &[NodeView], pools: &[MachineConfigPool]) -> Vec<NodeToRestore> {
     let mut all = vec![];
     for (group, members) in groups(nodes, pools) {
         let at_once = at_once(group, pools, members.len());
-        all.extend(members.iter().map(|node| Member {
+        all.extend(members.iter().map(|node| NodeToRestore {
             node: node.name.to_string(),
             group: group.to_owned(),
             at_once,
-            stand: stand(node, false),
+            state: restore_state(node, false),
         }));
     }
     all.sort_unstable_by(|a, b| a.node.cmp(&b.node));
@@ -236,7 +238,7 @@ pub(crate) fn members(nodes: &[NodeView], pools: &[MachineConfigPool]) -> Vec<Me
 }
 
 /// The pools that are not paused, each with who has written that last.
-pub(crate) fn resumed(pools: &[MachineConfigPool]) -> Vec<String> {
+pub(crate) fn unpaused_pools(pools: &[MachineConfigPool]) -> Vec<String> {
     let open = pools.iter().filter(|pool| !pool.spec.paused);
     let words = open.map(|pool| {
         let wrote = |entry: &&ManagedFieldsEntry| {
@@ -254,20 +256,20 @@ pub(crate) fn resumed(pools: &[MachineConfigPool]) -> Vec<String> {
 }
 
 /// Decides which nodes go next.
-pub(crate) fn round(seen: &Seen<'_>) -> Round {
-    let mut round = Round::default();
+pub(crate) fn round(seen: &RoundInputs<'_>) -> RestoreRound {
+    let mut round = RestoreRound::default();
     for node in seen.nodes {
-        let Memory { waited, sent_well } = seen.memory.get(&node.name).copied().unwrap_or_default();
-        let stand = stand(node, sent_well);
-        round.stands.insert(node.name.clone(), stand);
-        if let Some(why) = failure(node, stand, waited, seen.limit) {
+        let NodeMemory { waited, sent_well } = seen.memory.get(&node.name).copied().unwrap_or_default();
+        let state = restore_state(node, sent_well);
+        round.states.insert(node.name.clone(), state);
+        if let Some(why) = failure(node, state, waited, seen.limit) {
             round.failed.insert(node.name.clone(), why);
         }
         if runs_control_plane(node) {
             round.control_plane.insert(node.name.clone());
         }
         let member = seen.etcd.iter().find(|member| member.node == node.name);
-        if member.is_some_and(|member| !member.is_whole(node)) {
+        if member.is_some_and(|member| !member.is_ready_since_boot(node)) {
             round.etcd.insert(node.name.clone());
         }
     }
@@ -283,15 +285,15 @@ pub(crate) fn round(seen: &Seen<'_>) -> Round {
 }
 
 /// The nodes of a group that go now.
-fn next(group: &str, members: &[&NodeView], seen: &Seen<'_>, round: &Round) -> Vec<Arc<str>> {
-    let is = |node: &NodeView, stand: Stand| round.stands.get(&node.name) == Some(&stand);
+fn next(group: &str, members: &[&NodeView], seen: &RoundInputs<'_>, round: &RestoreRound) -> Vec<Arc<str>> {
+    let is = |node: &NodeView, state: RestoreState| round.states.get(&node.name) == Some(&state);
     let moving = |node: &&&NodeView| {
-        [Stand::Asked, Stand::Going, Stand::Busy].iter().any(|s| is(node, *s))
+        [RestoreState::Asked, RestoreState::Going, RestoreState::Busy].iter().any(|s| is(node, *s))
             && !round.failed.contains_key(&node.name)
     };
     let moving = members.iter().filter(moving).count();
     let (up, down): (Vec<&NodeView>, Vec<&NodeView>) =
-        members.iter().copied().filter(|n| is(n, Stand::Ready)).partition(|n| n.ready());
+        members.iter().copied().filter(|n| is(n, RestoreState::Ready)).partition(|n| n.ready());
     if group == CONTROL_PLANE {
         let well = |n: &NodeView| n.not_ready.is_none() && !round.etcd.contains(&n.name);
         let others_well = |node: &NodeView| members.iter().all(|n| n.name == node.name || well(n));
@@ -303,10 +305,10 @@ fn next(group: &str, members: &[&NodeView], seen: &Seen<'_>, round: &Round) -> V
     let of_down = max.saturating_sub(moving).min(down.len());
     let out = |node: &&&NodeView| {
         !node.ready()
-            && !is(node, Stand::Unmanaged)
-            && !is(node, Stand::Asked)
-            && !is(node, Stand::Going)
-            && !is(node, Stand::Busy)
+            && !is(node, RestoreState::Unmanaged)
+            && !is(node, RestoreState::Asked)
+            && !is(node, RestoreState::Going)
+            && !is(node, RestoreState::Busy)
     };
     let out = members.iter().filter(out).count();
     let of_up = max.saturating_sub(moving + out);

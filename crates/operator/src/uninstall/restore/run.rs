@@ -1,6 +1,9 @@
 //! Takes the nodes back: reads, sends, waits. What it is not: a choice of any kind (see `plan`).
 
-use super::plan::{Member, Memory, Round, Seen, Stand, members, resumed, round, stand};
+use super::plan::{
+    NodeMemory, NodeToRestore, RestoreRound, RestoreState, RoundInputs, members, restore_state, round,
+    unpaused_pools,
+};
 use crate::objects::FIELD_MANAGER;
 use crate::sync::cluster;
 use crate::uninstall::UninstallError;
@@ -68,45 +71,45 @@ async fn etcd(client: &Client) -> Result<Vec<EtcdMember>, CallError> {
     Ok(all)
 }
 
-/// What would be done: each node, its pool, and where it stands.
+/// What would be done: each node, its pool, and how far it is.
 ///
 /// # Errors
 /// The API server's answer.
-pub async fn look_at_hosts(client: &Client) -> Result<Vec<Member>, UninstallError> {
+pub async fn look_at_hosts(client: &Client) -> Result<Vec<NodeToRestore>, UninstallError> {
     Ok(members(&nodes(client).await?, &cluster::pools(client).await?))
 }
 
 /// What a run knows of the nodes from one round to the next.
 #[derive(Default)]
 struct Watch {
-    since: BTreeMap<Arc<str>, (Stand, Instant)>,
+    since: BTreeMap<Arc<str>, (RestoreState, Instant)>,
     sent_well: BTreeSet<Arc<str>>,
     told: BTreeSet<Arc<str>>,
     changed: Option<Instant>,
 }
 
 impl Watch {
-    /// Takes note of where the nodes stand now.
-    fn memory(&mut self, nodes: &[NodeView], now: Instant) -> BTreeMap<Arc<str>, Memory> {
+    /// Records the present state of each node.
+    fn memory(&mut self, nodes: &[NodeView], now: Instant) -> BTreeMap<Arc<str>, NodeMemory> {
         let mut all = BTreeMap::new();
         for node in nodes {
             let sent_well = self.sent_well.contains(&node.name);
-            let stand = stand(node, sent_well);
-            let before = self.since.get(&node.name).filter(|(before, _)| *before == stand);
+            let state = restore_state(node, sent_well);
+            let before = self.since.get(&node.name).filter(|(before, _)| *before == state);
             let since = before.map_or(now, |(_, since)| *since);
             if before.is_none() {
                 self.changed = Some(now);
-                self.since.insert(node.name.clone(), (stand, now));
+                self.since.insert(node.name.clone(), (state, now));
             }
-            all.insert(node.name.clone(), Memory { waited: now - since, sent_well });
+            all.insert(node.name.clone(), NodeMemory { waited: now - since, sent_well });
         }
         all
     }
 
     /// Says what is new.
-    fn report_progress(&mut self, round: &Round, progress: &mut impl FnMut(Progress)) {
-        for (name, stand) in &round.stands {
-            if *stand == Stand::Done && self.told.insert(name.clone()) {
+    fn report_progress(&mut self, round: &RestoreRound, progress: &mut impl FnMut(Progress)) {
+        for (name, state) in &round.states {
+            if *state == RestoreState::Done && self.told.insert(name.clone()) {
                 progress(Progress::Done(name.to_string()));
             }
         }
@@ -151,12 +154,13 @@ pub async fn restore_hosts(
             }
         };
         silent = None;
-        let resumed = resumed(&pools);
+        let resumed = unpaused_pools(&pools);
         if !resumed.is_empty() {
             return Err(UninstallError::Resumed { pools: resumed });
         }
         let memory = watch.memory(&nodes, Instant::now());
-        let round = round(&Seen { nodes: &nodes, pools: &pools, etcd: &etcd, memory: &memory, limit, force });
+        let round =
+            round(&RoundInputs { nodes: &nodes, pools: &pools, etcd: &etcd, memory: &memory, limit, force });
         watch.report_progress(&round, &mut progress);
         let calm = watch.changed.map_or(Duration::ZERO, |changed| changed.elapsed());
         if round.is_over() {

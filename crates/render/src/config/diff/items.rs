@@ -5,7 +5,7 @@
 use crate::config::provenance;
 use api::v1::{MachineConfig, MachineConfigSpec};
 use desired::FILE_MODE;
-use desired::mask::{self, Privacy, Secrets, Side, Why, text};
+use desired::mask::{self, MaskReason, MaskSide, Privacy, Secrets, text};
 use ignition::{Config, File, Owner};
 use std::collections::BTreeMap;
 
@@ -14,21 +14,21 @@ use std::collections::BTreeMap;
 pub(super) struct Item {
     shown: String,
     /// Contents that are compared, and shown if nothing in them is secret on either side.
-    pub(super) contents: Vec<Part>,
+    pub(super) contents: Vec<PartContents>,
     /// Contents that are compared but never shown.
     hidden: Vec<u8>,
 }
 
 /// Contents of a file, unit or drop-in.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct PartContents {
     bytes: Vec<u8>,
-    private: Option<Why>,
+    private: Option<MaskReason>,
 }
 
-impl Part {
-    pub(super) fn side(&self) -> Side<'_> {
-        Side { bytes: &self.bytes, private: self.private }
+impl PartContents {
+    pub(super) fn side(&self) -> MaskSide<'_> {
+        MaskSide { bytes: &self.bytes, private: self.private }
     }
 }
 
@@ -38,7 +38,7 @@ impl Item {
     }
 
     /// The item as text, next to the other version of it.
-    pub(super) fn text(&self, why: Option<Why>, other: Option<&Self>, when: &str) -> String {
+    pub(super) fn text(&self, why: Option<MaskReason>, other: Option<&Self>, when: &str) -> String {
         let mut out = self.shown.clone();
         for (i, part) in self.contents.iter().enumerate() {
             let len = part.bytes.len();
@@ -142,8 +142,8 @@ fn ignition_items(items: &mut Items, mut config: Config, secrets: Secrets) {
         let shown = flag("enabled", u.enabled) + &flag("mask", u.mask);
         let contents = |path: &str, text: Option<&str>| {
             let bytes = text.unwrap_or_default().as_bytes().to_vec();
-            let private = privacy.is_private(path).then_some(Why::Path);
-            vec![Part { bytes, private }]
+            let private = privacy.is_private(path).then_some(MaskReason::Path);
+            vec![PartContents { bytes, private }]
         };
         let item = Item {
             shown,
@@ -220,7 +220,7 @@ fn file(items: &mut Items, f: &File, privacy: &Privacy) {
     let shown = mode(f.mode) + &owner("user", &f.user) + &owner("group", &f.group);
     let mut item = Item::plain(shown);
     let file_mode = f.mode.and_then(|m| u32::try_from(m).ok()).unwrap_or(FILE_MODE);
-    let closed = privacy.is_private(&f.path).then_some(Why::Path);
+    let closed = privacy.is_private(&f.path).then_some(MaskReason::Path);
     let all = Some(&f.contents).filter(|c| c.source.is_some()).into_iter().chain(&f.append);
     for (i, r) in all.enumerate() {
         if i > 0 || f.contents.source.is_none() {
@@ -228,8 +228,8 @@ fn file(items: &mut Items, f: &File, privacy: &Privacy) {
         }
         match r.decode() {
             Ok(bytes) => {
-                let private = closed.or(Side::with_mode(&bytes, file_mode).private);
-                item.contents.push(Part { bytes, private });
+                let private = closed.or(MaskSide::with_mode(&bytes, file_mode).private);
+                item.contents.push(PartContents { bytes, private });
             }
             Err(e) => {
                 item.shown += &format!("(cannot be read here: {e})\n");

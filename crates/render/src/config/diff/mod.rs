@@ -8,16 +8,16 @@ mod items;
 mod unified;
 
 use api::v1::MachineConfig;
-use desired::mask::{self, Secrets, Why};
-use items::{Item, Part, items};
+use desired::mask::{self, MaskReason, Secrets};
+use items::{Item, PartContents, items};
 
 /// Why the contents of two versions are not shown.
-fn why_hidden(old: Option<&Item>, new: Option<&Item>) -> Option<Why> {
+fn why_hidden(old: Option<&Item>, new: Option<&Item>) -> Option<MaskReason> {
     let part = |item: Option<&Item>, i: usize| item.and_then(|item| item.contents.get(i)).cloned();
     let most = [old, new].into_iter().flatten().map(|i| i.contents.len()).max().unwrap_or_default();
     (0..most).find_map(|i| {
         let (old, new) = (part(old, i), part(new, i));
-        mask::hidden(old.as_ref().map(Part::side), new.as_ref().map(Part::side))
+        mask::hidden(old.as_ref().map(PartContents::side), new.as_ref().map(PartContents::side))
     })
 }
 

@@ -66,7 +66,7 @@ pub enum GeneratedError {
     },
     /// Several objects for one pool, before there is a cluster that knows which was first.
     #[error(
-        "MachineConfigPool {pool}: more than one {kind} is for it: {names}; before there is a cluster, use one"
+        "MachineConfigPool {pool}: more than one {kind} is for it: {names}; at bootstrap only one is supported"
     )]
     Several {
         /// The pool.

@@ -31,7 +31,7 @@ use crate::settings::kubelet_config::KubeletConfig;
 use crate::settings::registries::mirrors::MirrorSets;
 use crate::settings::registries::signatures::{Conflict, Signatures};
 use crate::settings::registries::{self, RegistriesError, Sources};
-use crate::template::{Part, Rendering};
+use crate::template::{RenderedTemplate, Rendering};
 use crate::version::{Mode, Versions};
 use api::k8s::{OwnerReference, ResourceExt as _};
 use api::names::{ARBITER, MASTER, WORKER, annotation, label};
@@ -310,7 +310,7 @@ impl Registries {
         &self,
         inputs: &Inputs<'_>,
         pool: &str,
-        of_role: &[Part],
+        of_role: &[RenderedTemplate],
     ) -> Result<MachineConfig, GeneratedError> {
         let (sources, mirrors, signatures) = self.read.as_ref().map_err(Clone::clone)?;
         let template = |path: &str| kubelet::template_file(of_role, path);

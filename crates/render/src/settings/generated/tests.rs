@@ -87,7 +87,7 @@ fn gone(plan: &Plan) -> Vec<&str> {
 }
 
 fn text_of(config: &MachineConfig, path: &str) -> String {
-    kubelet::template_file(&[Part::of(config)], path).unwrap_or_default()
+    kubelet::template_file(&[RenderedTemplate::of(config)], path).unwrap_or_default()
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Which images a mirror is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Pull {
+pub(crate) enum MirrorUse {
     /// Images referenced by digest.
     Digest,
     /// Images referenced by tag.
@@ -28,7 +28,7 @@ pub struct MirrorError {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MirrorSets {
     /// Mirror lists by source and use, in the order of objects.
-    lists: BTreeMap<String, BTreeMap<Pull, Vec<Vec<String>>>>,
+    lists: BTreeMap<String, BTreeMap<MirrorUse, Vec<Vec<String>>>>,
     /// Sources that are never contacted directly.
     never: BTreeSet<String>,
     any_object: bool,
@@ -46,9 +46,9 @@ impl MirrorSets {
         let mut policies: BTreeMap<String, String> = BTreeMap::new();
         // Digest mirrors of the newer kind come before those of the older kind.
         for (kind, field, pull) in [
-            ("ImageDigestMirrorSet", "imageDigestMirrors", Pull::Digest),
-            ("ImageContentSourcePolicy", "repositoryDigestMirrors", Pull::Digest),
-            ("ImageTagMirrorSet", "imageTagMirrors", Pull::Tag),
+            ("ImageDigestMirrorSet", "imageDigestMirrors", MirrorUse::Digest),
+            ("ImageContentSourcePolicy", "repositoryDigestMirrors", MirrorUse::Digest),
+            ("ImageTagMirrorSet", "imageTagMirrors", MirrorUse::Tag),
         ] {
             let of_kind = |o: &&&Value| o.get("kind").and_then(Value::as_str) == Some(kind);
             for object in objects.iter().filter(of_kind) {
@@ -70,7 +70,7 @@ impl MirrorSets {
     fn rule(
         &mut self,
         rule: &Value,
-        pull: Pull,
+        pull: MirrorUse,
         policies: &mut BTreeMap<String, String>,
     ) -> Result<(), (&'static str, String)> {
         let text = |key: &str| rule.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -129,7 +129,7 @@ impl MirrorSets {
     }
 
     /// The mirrors of a source, in an order that keeps the order of every list as far as possible.
-    pub(crate) fn of(&self, source: &str, pull: Pull) -> Vec<String> {
+    pub(crate) fn of(&self, source: &str, pull: MirrorUse) -> Vec<String> {
         let lists = self.lists.get(source).and_then(|l| l.get(&pull)).map(Vec::as_slice).unwrap_or_default();
         let mut order = sort(lists, source);
         if order.last().map(String::as_str) == Some(source) {

@@ -12,9 +12,9 @@ pub(crate) mod signatures;
 pub use error::RegistriesError;
 pub(crate) use policy::POLICY_JSON;
 
-use crate::settings::registries::mirrors::{MirrorSets, Pull};
+use crate::settings::registries::mirrors::{MirrorSets, MirrorUse};
 use crate::settings::registries::policy::{ACCEPT_ANYTHING, policy};
-use crate::settings::registries::scopes::{Effective, check_scope, nested};
+use crate::settings::registries::scopes::{EffectiveScopes, check_scope, nested};
 use crate::settings::registries::signatures::Signatures;
 use api::image_name::repository;
 use serde_json::{Value, json};
@@ -141,8 +141,8 @@ impl Conf {
 
     fn edit(&mut self, insecure: &[String], blocked: &[String], mirrors: &MirrorSets) {
         for source in mirrors.sources() {
-            let digest = mirrors.of(source, Pull::Digest).into_iter().map(|m| (m, "digest-only"));
-            let tag = mirrors.of(source, Pull::Tag).into_iter().map(|m| (m, "tag-only"));
+            let digest = mirrors.of(source, MirrorUse::Digest).into_iter().map(|m| (m, "digest-only"));
+            let tag = mirrors.of(source, MirrorUse::Tag).into_iter().map(|m| (m, "tag-only"));
             let all = digest.chain(tag).map(|(location, pull)| Mirror { location, insecure: false, pull });
             if let Some(entry) = self.entry(source) {
                 entry.mirrors.extend(all);
@@ -248,8 +248,8 @@ impl Conf {
     }
 }
 
-fn effective(sources: &Sources, payload: &str, mirrors: &MirrorSets) -> Effective {
-    let mut e = Effective::default();
+fn effective(sources: &Sources, payload: &str, mirrors: &MirrorSets) -> EffectiveScopes {
+    let mut e = EffectiveScopes::default();
     let blocked = sources.blocked.as_deref().unwrap_or_default();
     for scope in blocked {
         if !payload.is_empty() && nested(payload, scope) {

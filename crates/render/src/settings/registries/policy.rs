@@ -6,7 +6,7 @@
 //! The text is exactly what Go programs write, because rendered names are hashes of it.
 
 use crate::settings::registries::error::RegistriesError;
-use crate::settings::registries::scopes::Effective;
+use crate::settings::registries::scopes::EffectiveScopes;
 use crate::settings::registries::signatures::{Requirement, Scopes, Signatures};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ impl Policy {
 /// The policy of the cluster: what is blocked and allowed, and what must be signed.
 pub(crate) fn policy(
     template: &str,
-    e: &Effective,
+    e: &EffectiveScopes,
     payload: &str,
     signatures: &Signatures,
 ) -> Result<Policy, RegistriesError> {

@@ -6,7 +6,7 @@
 
 /// What is blocked and allowed, after making sure that the release itself can be pulled.
 #[derive(Debug, Default)]
-pub(crate) struct Effective {
+pub(crate) struct EffectiveScopes {
     pub(crate) registries: Option<Vec<String>>,
     pub(crate) policy: Option<Vec<String>>,
     pub(crate) allowed: Option<Vec<String>>,

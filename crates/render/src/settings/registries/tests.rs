@@ -64,9 +64,9 @@ fn the_release_can_always_be_pulled() {
 fn allowed_registries_reject_all_others() {
     let text = policy(
         r#"{"default": [{"type": "insecureAcceptAnything"}], "transports": {"docker-daemon": {"": []}}}"#,
-        &Effective {
+        &EffectiveScopes {
             allowed: Some(vec!["a.io".to_owned(), "b.io/1/2/3".to_owned()]),
-            ..Effective::default()
+            ..EffectiveScopes::default()
         },
         "",
         &Signatures::default(),

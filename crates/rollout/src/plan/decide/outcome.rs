@@ -1,4 +1,4 @@
-//! What follows for a pool once its nodes are chosen: their patches and steps, the pool's status, and its events.
+//! The plan of a pool once its nodes are chosen: their patches and steps, the pool's status, and its events.
 //!
 //! What it is not: the choice (see `plan::choice`), or what holds the pool (see `pool_state`).
 
@@ -25,17 +25,17 @@ use std::sync::Arc;
 
 impl<'a> Eval<'a> {
     /// Whether the pool's config has proved itself.
-    fn proof(&self) -> status::Proof<'_> {
+    fn proof(&self) -> status::ConfigProof<'_> {
         let (policy, facts) = match self.input.policy {
-            None => return status::Proof::Given,
-            Some(PolicyInput::Unusable(_)) => return status::Proof::Unknown,
+            None => return status::ConfigProof::Given,
+            Some(PolicyInput::Unusable(_)) => return status::ConfigProof::Unknown,
             Some(PolicyInput::InForce { policy, facts }) => (policy, facts),
         };
         let progress = self.policy.as_ref().map_or(&facts.progress, |plan| &plan.progress);
         let proved = progress.proved.as_deref() == Some(&self.input.pool.spec.configuration.name);
         match proved || !policy.has_progress() || self.nodes.is_empty() {
-            true => status::Proof::Given,
-            false => status::Proof::Missing(&policy.name),
+            true => status::ConfigProof::Given,
+            false => status::ConfigProof::Missing(&policy.name),
         }
     }
 
@@ -130,7 +130,7 @@ impl<'a> Eval<'a> {
         if let Some(policy) = &mut plan.policy {
             policy.looks.clone_from(&choice.looks);
         }
-        let (taken, by_others) = choice.taken(&self.capacity);
+        let (taken, by_others) = choice.slot_holders(&self.capacity);
         let mut after = Vec::with_capacity(self.nodes.len());
         for (node, before) in &self.nodes {
             let goes = choice.picks.contains(&*node.name);
@@ -163,7 +163,7 @@ impl<'a> Eval<'a> {
                     patch.sent = Change::Remove;
                 }
             }
-            patch.etcd_before = control_plane::leaves(node, flags_after, goes, inputs.facts);
+            patch.etcd_before = control_plane::etcd_note(node, flags_after, goes, inputs.facts);
             let aside =
                 [Some(goal.config), node.desired_config.as_deref()].contains(&node.quarantine.as_deref());
             let is_over = goes || before.updated || !aside || self.frees;
@@ -318,7 +318,7 @@ fn copied(pool: &MachineConfigPool, key: &str, has: Option<&str>) -> Change<Arc<
     }
 }
 
-/// Where a node stands that was asked to be in the pool's config before.
+/// The step of a node that was already sent to the pool's config.
 fn moving(node: &NodeView, f: Flags) -> Step {
     if f.updated && f.ready {
         Step::Done

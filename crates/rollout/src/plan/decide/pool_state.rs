@@ -12,7 +12,7 @@ use crate::node::{Desired, Flags, Goal, flags};
 use crate::os_image::OsImageWait;
 use crate::plan::capacity::{max_unavailable, measure};
 use crate::plan::prefetch::{self, Prefetch};
-use crate::policy::{self, About, Allowance, PolicyInput, PolicyPlan, RejectedElsewhere};
+use crate::policy::{self, Allowance, PolicyInput, PolicyPlan, PolicySubject, RejectedElsewhere};
 use crate::view::NodeView;
 use api::text::{MAX_REASON_CHARS, cut};
 use api::v1alpha1::{DrainEnd, PoolProgress};
@@ -71,7 +71,7 @@ impl<'a> Eval<'a> {
                 Allowance { hold: Some(Hold::Policy(why.to_owned())), ..Allowance::default() }
             }
             (None, Some(PolicyInput::InForce { policy, facts })) => {
-                excused = policy.excused(nodes.len());
+                excused = policy.allowed_unavailable(nodes.len());
                 let name = policy.name.clone();
                 let is_back = back.is_some();
                 let plan = |progress, checks, changes, held: Option<&Hold>| PolicyPlan {
@@ -97,7 +97,7 @@ impl<'a> Eval<'a> {
                     without_waves(input, elsewhere)
                 } else {
                     let plain = !input.layering.is_layered();
-                    let about = About { pool: input.pool, config: goal.config, plain, elsewhere };
+                    let about = PolicySubject { pool: input.pool, config: goal.config, plain, elsewhere };
                     let next = policy::next((policy, facts), about, &nodes, inputs.now.0);
                     let held = next.allowance.hold.as_ref().filter(|h| !matches!(h, Hold::Recording { .. }));
                     followed = Some(plan(next.progress, next.checks, next.changes, held));

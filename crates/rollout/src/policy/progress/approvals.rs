@@ -63,7 +63,8 @@ impl Look<'_> {
         others.find_map(|e| e.holds(self.about.pool, Some(&group.name))).filter(|_| is_first)
     }
 
-    /// Takes an approval of this wave, or says that there is none.
+    /// Records an approval of this wave, if there is one. Returns why the wave is held until then: the approval is missing, or
+    /// is being written.
     fn take_approval(&self, group: &Group<'_>, progress: &mut PoolProgress) -> Hold {
         let wave = group.name.clone();
         match &self.facts.approval {

@@ -3,7 +3,7 @@
 //! What it is not: which nodes a wave has (see `policy::waves`).
 
 use super::gates::still_moves;
-use super::{Look, Next, settled};
+use super::{Look, PolicyOutcome, settled};
 use crate::hold::{GateState, Hold};
 use crate::node::Flags;
 use crate::policy::waves::{Group, Members};
@@ -29,19 +29,22 @@ struct WaveWalk<'l, 'a> {
 
 impl Look<'_> {
     /// The wave whose turn it is, from the one that is stored on.
-    pub(super) fn wave(&self, groups: &[Group<'_>], at: usize, progress: PoolProgress) -> Next {
+    pub(super) fn wave(&self, groups: &[Group<'_>], at: usize, progress: PoolProgress) -> PolicyOutcome {
         let mut walk = WaveWalk { look: self, groups, stored: at, at, progress, checks: vec![] };
         let allowance = walk.of_earlier_changes().or_else(|| walk.baselines()).or_else(|| {
             walk.checks.extend(walk.always().map(|gate| self.check(gate, &self.facts.progress, None)));
             walk.waves()
         });
         match allowance {
-            Some(allowance) => {
-                Next { allowance, progress: walk.progress, checks: walk.checks, ..Next::default() }
-            }
+            Some(allowance) => PolicyOutcome {
+                allowance,
+                progress: walk.progress,
+                checks: walk.checks,
+                ..PolicyOutcome::default()
+            },
             None => {
                 let old = &self.facts.progress;
-                Next { progress: settled(old, &old.name, self.config), ..Next::default() }
+                PolicyOutcome { progress: settled(old, &old.name, self.config), ..PolicyOutcome::default() }
             }
         }
     }
@@ -107,7 +110,7 @@ impl<'l> WaveWalk<'l, '_> {
 
     /// The first wave, from the stored one on, that is not done, soaks, or waits for a gate. `None`: all are done.
     fn waves(&mut self) -> Option<Allowance> {
-        let excused = self.look.excused();
+        let excused = self.look.allowed_unavailable();
         while let Some(group) = self.groups.get(self.at) {
             if let Some(hold) = self.look.empty_wave(group) {
                 self.progress.soak_until = None;
@@ -125,7 +128,7 @@ impl<'l> WaveWalk<'l, '_> {
                 return Some(allowance);
             }
             self.progress.soak_until = None;
-            // A gate that is checked before the next wave, too, is checked anew.
+            // A gate that is also checked before the next wave is checked again.
             self.checks.truncate(self.always().count());
             self.at += 1;
         }
@@ -172,7 +175,7 @@ impl<'l> WaveWalk<'l, '_> {
         let last = self.last_of(self.at);
         if look.policy.has_progress() && !is_stored {
             (self.progress.wave, self.progress.wave_begun) = (Some(group.name.to_string()), false);
-            // They are checked while that is written; those of a soak that is just over are checked anew after it.
+            // They are checked while that is written; gates of a soak that has just ended are checked again afterwards.
             let soaked = last.is_some_and(|g| g.soak().is_positive());
             let now = first.filter(|g| !(g.soak && soaked));
             self.checks.extend(now.map(|g| look.check(g, old, last)));
@@ -194,7 +197,7 @@ impl<'l> WaveWalk<'l, '_> {
             // Jobs begin on each node that is done.
             let jobs = || look.policy.gates.iter().filter(|g| g.before_wave && g.of_wave());
             self.checks.extend(jobs().map(|g| look.check(g, old, Some(group))));
-            // One that fails keeps further nodes back before it has failed often enough.
+            // A failing gate already holds further nodes back before it has failed often enough to count as failed.
             let fails = |g: &&Gate| matches!(look.facts.gates.get(&g.name), Some(GateState::Failing(_)));
             hold = hold.or_else(|| look.first_closed_gate(jobs().filter(fails), Some(group)));
         }
@@ -268,8 +271,8 @@ impl<'l> WaveWalk<'l, '_> {
 impl Look<'_> {
     /// Nodes that a wave does not wait for: those that are put aside, and as many as the policy says of those that are out of
     /// service in another config, for reasons of their own.
-    fn excused(&self) -> HashSet<&str> {
-        let limit = self.policy.excused(self.nodes.len());
+    fn allowed_unavailable(&self) -> HashSet<&str> {
+        let limit = self.policy.allowed_unavailable(self.nodes.len());
         let mut out: Vec<&NodeView> =
             self.nodes.iter().filter(|(_, f)| f.unrelated).map(|(n, _)| *n).collect();
         out.sort_unstable_by(|a, b| a.name.cmp(&b.name));

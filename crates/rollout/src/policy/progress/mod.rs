@@ -32,7 +32,7 @@ const WORDS: usize = 1500;
 
 /// What follows from a policy.
 #[derive(Debug, Default)]
-pub(crate) struct Next {
+pub(crate) struct PolicyOutcome {
     pub(crate) allowance: Allowance,
     pub(crate) progress: PoolProgress,
     pub(crate) checks: Vec<GateCheck>,
@@ -42,7 +42,7 @@ pub(crate) struct Next {
 
 /// The pool that a policy is for.
 #[derive(Clone, Copy)]
-pub(crate) struct About<'a> {
+pub(crate) struct PolicySubject<'a> {
     pub(crate) pool: &'a MachineConfigPool,
     /// Its config; for a pool with an image build, the one of the build.
     pub(crate) config: &'a str,
@@ -73,7 +73,7 @@ pub(crate) fn rollback_target<'a>(
 struct Look<'a> {
     policy: &'a Policy,
     facts: &'a PolicyFacts,
-    about: About<'a>,
+    about: PolicySubject<'a>,
     config: &'a str,
     nodes: &'a [(&'a NodeView, Flags)],
     now: Timestamp,
@@ -83,10 +83,10 @@ struct Look<'a> {
 /// config.
 pub(crate) fn next(
     (policy, facts): (&Policy, &PolicyFacts),
-    about: About<'_>,
+    about: PolicySubject<'_>,
     nodes: &[(&NodeView, Flags)],
     now: Timestamp,
-) -> Next {
+) -> PolicyOutcome {
     let look = Look { policy, facts, about, config: about.config, nodes, now };
     let pool = about.pool.metadata.name.as_deref().unwrap_or_default();
     let mut next = look.next(pool, about.plain);
@@ -97,18 +97,18 @@ pub(crate) fn next(
 }
 
 impl Look<'_> {
-    fn next(&self, pool: &str, may_go_back: bool) -> Next {
+    fn next(&self, pool: &str, may_go_back: bool) -> PolicyOutcome {
         let (policy, old, config) = (self.policy, &self.facts.progress, self.config);
         let mut progress = old.clone();
         progress.gates = vec![];
         progress.approval_needed = false;
-        let held = |hold, look_again, progress| Next {
+        let held = |hold, look_again, progress| PolicyOutcome {
             allowance: Allowance { hold: Some(hold), look_again, ..Allowance::default() },
             progress,
-            ..Next::default()
+            ..PolicyOutcome::default()
         };
         if self.nodes.is_empty() {
-            return Next { progress, ..Next::default() };
+            return PolicyOutcome { progress, ..PolicyOutcome::default() };
         }
         let on_its_way = old.config.as_deref() == Some(config);
         let all_updated = self.nodes.iter().all(|(_, f)| f.updated);
@@ -128,14 +128,14 @@ impl Look<'_> {
                     ..idle(old)
                 },
             };
-            let mut next = Next { progress, ..Next::default() };
+            let mut next = PolicyOutcome { progress, ..PolicyOutcome::default() };
             if has_candidates {
                 self.hold_outside_windows(&mut next);
             }
             return next;
         }
         if policy.has_progress() && !on_its_way {
-            // Of a change that replaces one that was never proved, the baseline is the one from before both.
+            // A change that replaces an unproved one keeps that one's baseline, from before both changes.
             let mut baseline = old.baseline.clone();
             // Workloads that people took away between the two are not missed.
             baseline.iter_mut().for_each(|known| known.workloads.clear());
@@ -154,7 +154,7 @@ impl Look<'_> {
                 ..PoolProgress::default()
             };
             let checks = self.first_checks(&progress);
-            return Next { checks, ..held(self.recording(), None, progress) };
+            return PolicyOutcome { checks, ..held(self.recording(), None, progress) };
         }
         if let Some(rejected) = old.rejected.iter().find(|r| r.config == config) {
             let hold = Hold::Rejected {
@@ -187,8 +187,8 @@ impl Look<'_> {
         if let Some((hold, reason)) = failure {
             let begun = self.nodes.iter().any(|(_, f)| f.at_target);
             let proved = old.proved.is_some() && may_go_back;
-            // A rejected config reaches no further node, so what is being sent is answered before it is rejected.
-            // The same is true of nodes that would take it with a reboot: they are told first that they do not.
+            // A rejected config must reach no further node, so patches that are being sent are answered before it is
+            // rejected. For the same reason, nodes that would take it along with a reboot are told first not to.
             let takes = |n: &NodeView, f: &Flags| n.waiting.is_some() && !f.unanswered;
             let sends = self.nodes.iter().any(|(n, f)| f.sending || takes(n, f));
             if policy.rolls_back && begun && proved && !sends {

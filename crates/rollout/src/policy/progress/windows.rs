@@ -2,9 +2,9 @@
 //!
 //! What it is not: what the calendar says of a time (see `policy::waves`).
 
-use super::{Look, Next};
+use super::{Look, PolicyOutcome};
 use crate::hold::Hold;
-use crate::policy::waves::{Passes, calendar};
+use crate::policy::waves::{Exemption, calendar};
 use crate::policy::{ChangeAsked, ChangeCost, earlier};
 use api::v1alpha1::MaxDisruption;
 use std::collections::{BTreeSet, HashSet};
@@ -12,10 +12,11 @@ use std::sync::Arc;
 
 impl Look<'_> {
     /// Holds nodes back outside of windows and within freezes, unless what they would take may pass.
-    pub(super) fn hold_outside_windows(&self, next: &mut Next) {
+    pub(super) fn hold_outside_windows(&self, next: &mut PolicyOutcome) {
         let when = calendar(self.policy, self.now);
         next.allowance.look_again = earlier(next.allowance.look_again, when.look_again);
-        let mut passes = |limit: Option<Passes>| limit.is_some_and(|l| self.may_pass(l, &mut next.changes));
+        let mut passes =
+            |limit: Option<Exemption>| limit.is_some_and(|l| self.may_pass(l, &mut next.changes));
         next.allowance.hold = when.holds.into_iter().find(|(_, limit)| !passes(*limit)).map(|(hold, _)| hold);
         // In a freeze nothing new begins, not even on a node that reboots anyway.
         if matches!(next.allowance.hold, Some(Hold::OutsideWindow { .. })) {
@@ -52,12 +53,12 @@ impl Look<'_> {
     }
 
     /// Whether what all nodes would take may pass a window or a freeze. `asked`: the changes whose cost matters.
-    fn may_pass(&self, limit: Passes, asked: &mut Vec<ChangeAsked>) -> bool {
+    fn may_pass(&self, limit: Exemption, asked: &mut Vec<ChangeAsked>) -> bool {
         // What an OS image costs is not known.
         if !self.about.plain {
             return false;
         }
-        // One that is put aside goes as soon as its pods can leave.
+        // A node that is put aside is updated as soon as its pods can leave.
         let asks = self.nodes.iter().filter(|(_, f)| f.can_be_asked() || f.aside);
         let from: BTreeSet<Arc<str>> = asks.filter_map(|(n, _)| n.current_config.clone()).collect();
         // If nobody asks, nothing shows that what comes next may pass.
@@ -66,8 +67,8 @@ impl Look<'_> {
             let change = ChangeAsked { from, to: self.config.into() };
             passes &= match (self.cost(change, asked), limit) {
                 (None, _) => self.facts.let_go,
-                (Some(cost), Passes::Certificates) => cost.certificates,
-                (Some(cost), Passes::UpTo(most)) => cost.least.is_some_and(|least| least <= most),
+                (Some(cost), Exemption::Certificates) => cost.certificates,
+                (Some(cost), Exemption::UpTo(most)) => cost.least.is_some_and(|least| least <= most),
             };
         }
         passes

@@ -358,7 +358,7 @@ fn another_image_of_a_proved_config_goes_by_wave() {
     let nodes: Vec<_> = old.iter().map(|n| (n, flags)).collect();
     let worker = pool(3);
     let next = |layered: bool| {
-        let about = About { pool: &worker, config: "new", plain: !layered, elsewhere: &[] };
+        let about = PolicySubject { pool: &worker, config: "new", plain: !layered, elsewhere: &[] };
         progress::next((&policy, &facts), about, &nodes, at(NOON))
     };
     assert!(next(false).allowance.hold.is_none());
@@ -367,7 +367,7 @@ fn another_image_of_a_proved_config_goes_by_wave() {
     let there = crate::node::Flags { at_target: true, ready: true, updated: true, ..Default::default() };
     let drifted = crate::node::Flags { updated: false, ..there };
     let nodes: Vec<_> = old.iter().zip([drifted, there, there, there, there, there]).collect();
-    let about = About { pool: &worker, config: "new", plain: false, elsewhere: &[] };
+    let about = PolicySubject { pool: &worker, config: "new", plain: false, elsewhere: &[] };
     let next = progress::next((&policy, &facts), about, &nodes, at(NOON));
     assert!(next.allowance.hold.is_none() && next.progress.config.is_none(), "{next:?}");
 }

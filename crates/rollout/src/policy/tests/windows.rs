@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_window_opens_by_the_clock_of_its_zone_and_closes_when_its_time_is_over() {
-    use crate::policy::calendar::Opening::{Open, Shut};
+    use crate::policy::calendar::WindowState::{Open, Shut};
     let rows = [
         // Every night at ten, for four hours: 20:00 UTC in summer, 21:00 in winter.
         ("0 22 * * *", 4, "2026-07-01T19:59:59Z", Shut(Some(at("2026-07-01T20:00:00Z")))),

@@ -133,7 +133,7 @@ impl Model {
         if old && self.fault != Some(Fault::KeepsOldResults) {
             t.gate = None;
         }
-        let exposed = plan.exposed();
+        let exposed = plan.nodes_with_late_patches();
         let open: Vec<usize> =
             (0..s.nodes.len()).filter(|i| !s.sealed[*i] && exposed.contains(&self.views[*i].name)).collect();
         if !open.is_empty() && self.fault != Some(Fault::SealsNothing) {

@@ -181,7 +181,7 @@ fn a_layered_image_is_embedded_and_the_one_on_the_config_wins_for_the_annotation
     assert_eq!(annotations[annotation::CURRENT_IMAGE], "quay.io/os@sha256:a");
     assert_eq!(annotations[annotation::DESIRED_IMAGE], "quay.io/os@sha256:a");
 
-    let mut pre_built = found.rendered.whole().unwrap();
+    let mut pre_built = found.rendered.unpacked_object().unwrap();
     pre_built.metadata.annotations =
         Some([(PRE_BUILT_IMAGE.to_owned(), "quay.io/os@sha256:b".to_owned())].into());
     let config = served(&Source { rendered: Arc::new(Rendered::new(pre_built)), ..found }, Version::V3_5);

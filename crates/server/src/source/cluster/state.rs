@@ -4,12 +4,12 @@
 //! Guarantees: a pool keeps serving its last good config while its next one is missing, unreadable or invalid, as long as
 //! the old one still exists in the cluster.
 
-use crate::mirror::Mirror;
 use crate::prepared::prepare::{Mode, Rendered, Source};
 use crate::refusal::Refusal;
 use crate::source::cluster::kubeconfig::{Credentials, kubeconfig};
 use crate::source::cluster::layered::{InternalRegistry, layered_image};
 use crate::source::cluster::served_config::served_config;
+use crate::watched_objects::WatchedObjects;
 use api::image_builds::{OsBuild, OsConfig};
 use api::names::CONTROLLER_CONFIG;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
@@ -39,17 +39,17 @@ pub(crate) fn checked(config: MachineConfig) -> Result<Arc<Rendered>, Unfetched>
 #[derive(Debug, Default)]
 pub(crate) struct ClusterState {
     /// Pools, or why one cannot be read.
-    pub(crate) pools: Mirror<Result<MachineConfigPool, String>>,
+    pub(crate) pools: WatchedObjects<Result<MachineConfigPool, String>>,
     /// MachineConfigs: UID and resource version, which change with the object.
-    pub(crate) configs: Mirror<String>,
+    pub(crate) configs: WatchedObjects<String>,
     /// ControllerConfigs, or why one cannot be read.
-    pub(crate) settings: Mirror<Result<ControllerConfig, String>>,
+    pub(crate) settings: WatchedObjects<Result<ControllerConfig, String>>,
     /// The CA bundle of `kubeconfig-data`.
-    pub(crate) bundles: Mirror<Vec<u8>>,
+    pub(crate) bundles: WatchedObjects<Vec<u8>>,
     /// MachineOSConfigs, if the cluster has the kind.
-    pub(crate) os_configs: Mirror<OsConfig>,
+    pub(crate) os_configs: WatchedObjects<OsConfig>,
     /// MachineOSBuilds, if the cluster has the kind.
-    pub(crate) os_builds: Mirror<OsBuild>,
+    pub(crate) os_builds: WatchedObjects<OsBuild>,
     /// The cluster's own registry. `None`: not known, so no image is known to be outside of it.
     pub(crate) internal: Option<InternalRegistry>,
     /// The last good bootstrap token, or why there is none.

@@ -21,7 +21,7 @@ const KUBECONFIG_DATA: (&str, &str) = ("kubeconfig-data", "ca-bundle.crt");
 
 /// What the object says about the API server's CA.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Rotate {
+pub(super) struct CaRotation {
     /// `service-ca-rotate`.
     pub(super) word: String,
     /// When the CA was last replaced. Empty: never, or an administrator replaces it.
@@ -30,7 +30,7 @@ pub(super) struct Rotate {
 
 /// Whether the API server's CA is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Due {
+pub(super) enum CaRead {
     /// It was read since it was last replaced.
     Nothing,
     /// A rotation may have been missed. The CA need not exist.
@@ -41,32 +41,32 @@ pub(super) enum Due {
 
 /// Compares what the object says with what it said when the CA was last read. Two rotations within an hour differ in their
 /// times, even if the `false` between them was never seen here.
-pub(super) fn due(ca_read_for: Option<&Rotate>, now: &Rotate, owed: bool) -> Due {
-    let begins = |was: &Rotate| now.word == "true" && was.word != "true";
+pub(super) fn due(ca_read_for: Option<&CaRotation>, now: &CaRotation, owed: bool) -> CaRead {
+    let begins = |was: &CaRotation| now.word == "true" && was.word != "true";
     match ca_read_for {
         // The operator leaves the time, so what is owed stays owed after the hour. An administrator takes back what he asked.
-        _ if owed && (now.word == "true" || !now.at.is_empty()) => Due::Rotation,
-        _ if owed => Due::Read,
-        None if now.word == "true" => Due::Rotation,
-        None => Due::Read,
-        Some(was) if begins(was) || (now.at != was.at && !now.at.is_empty()) => Due::Rotation,
-        Some(_) => Due::Nothing,
+        _ if owed && (now.word == "true" || !now.at.is_empty()) => CaRead::Rotation,
+        _ if owed => CaRead::Read,
+        None if now.word == "true" => CaRead::Rotation,
+        None => CaRead::Read,
+        Some(was) if begins(was) || (now.at != was.at && !now.at.is_empty()) => CaRead::Rotation,
+        Some(_) => CaRead::Nothing,
     }
 }
 
 impl Writer {
     /// Reads the API server's CA if that is due. The outer error: a rotation was not followed, and nothing may say that it
     /// was. The inner one: the look of a new process, which is repeated.
-    pub(super) async fn follow(&mut self, rotate: &Rotate) -> Result<Result<(), TaskError>, TaskError> {
+    pub(super) async fn follow(&mut self, rotate: &CaRotation) -> Result<Result<(), TaskError>, TaskError> {
         match due(self.ca_read_for.as_ref(), rotate, self.rotation_owed) {
-            Due::Nothing => {}
-            Due::Read => {
+            CaRead::Nothing => {}
+            CaRead::Read => {
                 if let Err(why) = self.rotate(false).await {
                     return Ok(Err(why));
                 }
                 self.rotation_owed = false;
             }
-            Due::Rotation => {
+            CaRead::Rotation => {
                 self.rotation_owed = true;
                 self.rotate(true).await?;
                 self.rotation_owed = false;

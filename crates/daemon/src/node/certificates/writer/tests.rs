@@ -1,6 +1,6 @@
 //! Tests of the writer: rotations of the API server's CA, with an API server that answers from a table.
 
-use super::rotation::{Due, bundle, due};
+use super::rotation::{CaRead, bundle, due};
 use super::*;
 use crate::node::certificates::kubeconfig_files::tests::{mk_kubeconfig, mk_pem, mk_root, paths, write};
 use api::k8s::ConfigMap;
@@ -47,7 +47,8 @@ fn mk_writer(dir: &Path, api: &Arc<Mutex<Api>>) -> Writer {
             Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
         }
     });
-    let place = Place { root: mk_root(dir), root_mount: dir.to_path_buf(), kubeconfigs: paths(None) };
+    let place =
+        CertificateHost { root: mk_root(dir), root_mount: dir.to_path_buf(), kubeconfigs: paths(None) };
     Writer::new(Client::new(serve, "default"), "n", place, watch::channel(None).1)
 }
 
@@ -123,24 +124,25 @@ async fn a_second_rotation_within_the_hour_is_followed_also_when_its_start_was_m
 
 #[test]
 fn the_ca_is_read_at_start_and_at_each_rotation_only() {
-    let says = |word: &str, at: &str| Rotate { word: word.to_owned(), at: at.to_owned() };
+    let says = |word: &str, at: &str| CaRotation { word: word.to_owned(), at: at.to_owned() };
     let rows = [
-        (None, says("", ""), Due::Read),
-        (None, says("false", "1"), Due::Read),
-        (None, says("true", ""), Due::Rotation),
-        (Some(says("", "")), says("false", ""), Due::Nothing),
+        (None, says("", ""), CaRead::Read),
+        (None, says("false", "1"), CaRead::Read),
+        (None, says("true", ""), CaRead::Rotation),
+        (Some(says("", "")), says("false", ""), CaRead::Nothing),
         // An administrator's.
-        (Some(says("false", "")), says("true", ""), Due::Rotation),
-        (Some(says("true", "")), says("true", ""), Due::Nothing),
+        (Some(says("false", "")), says("true", ""), CaRead::Rotation),
+        (Some(says("true", "")), says("true", ""), CaRead::Nothing),
         // The operator's.
-        (Some(says("true", "1")), says("true", "2"), Due::Rotation),
-        (Some(says("false", "1")), says("false", "2"), Due::Rotation),
-        (Some(says("true", "1")), says("false", "1"), Due::Nothing),
-        (Some(says("true", "1")), says("true", ""), Due::Nothing),
+        (Some(says("true", "1")), says("true", "2"), CaRead::Rotation),
+        (Some(says("false", "1")), says("false", "2"), CaRead::Rotation),
+        (Some(says("true", "1")), says("false", "1"), CaRead::Nothing),
+        (Some(says("true", "1")), says("true", ""), CaRead::Nothing),
     ];
     for (looked, now, want) in rows {
         assert_eq!(due(looked.as_ref(), &now, false), want, "{looked:?} {now:?}");
-        let owed = if now == says("false", "") || now == says("", "") { Due::Read } else { Due::Rotation };
+        let owed =
+            if now == says("false", "") || now == says("", "") { CaRead::Read } else { CaRead::Rotation };
         assert_eq!(due(looked.as_ref(), &now, true), owed, "{looked:?} {now:?}");
     }
 }

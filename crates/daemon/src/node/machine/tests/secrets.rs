@@ -105,12 +105,12 @@ fn a_config_that_cannot_be_applied_is_not_quoted() {
 #[test]
 fn a_file_of_the_host_that_cannot_be_read_is_not_quoted() {
     const JOURNAL: &str = "/var/lib/machine-config-daemon/journal/begin.json";
-    type Work = fn(&Machine) -> Result<(), MachineError>;
-    let facts: Work = |m| m.facts().map(drop);
-    let recover: Work = |m| m.recover().map(drop);
-    let annotations: Work = |m| m.first_annotations().map(drop);
-    let current: Work = |m| m.current().map(drop);
-    let served: Work = |m| m.served("x").map(drop);
+    type HostCall = fn(&Machine) -> Result<(), MachineError>;
+    let facts: HostCall = |m| m.facts().map(drop);
+    let recover: HostCall = |m| m.recover().map(drop);
+    let annotations: HostCall = |m| m.first_annotations().map(drop);
+    let current: HostCall = |m| m.current().map(drop);
+    let served: HostCall = |m| m.served("x").map(drop);
     let texts =
         ["\"hunter2\"", "hunter2", "{\"hunter2\"", "[\"hunter2\"]", "{\"a\": {\"hunter2\": \"hunter2\"}}"];
     let typed = [
@@ -120,7 +120,7 @@ fn a_file_of_the_host_that_cannot_be_read_is_not_quoted() {
         "{\"format\": \"hunter2\", \"sha256\": \"hunter2\", \"journal\": [\"hunter2\"]}",
         "{\"config\": [\"hunter2\"], \"bootId\": \"hunter2\"}",
     ];
-    let cases: [(&str, Work, bool); 5] = [
+    let cases: [(&str, HostCall, bool); 5] = [
         (host::paths::REBOOT_PENDING, facts, true),
         (JOURNAL, recover, true),
         (ANNOTATIONS_FILE, annotations, true),

@@ -7,12 +7,12 @@ use serde_json::json;
 
 const PATH: &str = "/etc/sysctl.d/50-x.conf";
 
-fn config(files: &[(&str, &str)]) -> Wanted {
+fn config(files: &[(&str, &str)]) -> DesiredHost {
     let encode = |t: &str| t.bytes().map(|b| format!("%{b:02X}")).collect::<String>();
     let file = |(path, text): &(&str, &str)| json!({"path": path, "contents": {"source": format!("data:,{}", encode(text))}});
     let files: Vec<_> = files.iter().map(file).collect();
     let config = Some(json!({"ignition": {"version": "3.5.0"}, "storage": {"files": files}}));
-    Wanted::parse(&MachineConfigSpec { config, ..MachineConfigSpec::default() }).unwrap()
+    DesiredHost::parse(&MachineConfigSpec { config, ..MachineConfigSpec::default() }).unwrap()
 }
 
 fn facts(parameters: &[(&str, &str)]) -> EffectFacts {
@@ -21,7 +21,7 @@ fn facts(parameters: &[(&str, &str)]) -> EffectFacts {
 }
 
 fn words(taken: &RowApplied) -> Vec<String> {
-    let crate::plan::effects::Way::Effects(effects) = &taken.way else { panic!("{taken:?}") };
+    let crate::plan::effects::TakesEffect::Effects(effects) = &taken.way else { panic!("{taken:?}") };
     effects.iter().map(|e| e.effect.to_string()).collect()
 }
 
@@ -53,7 +53,7 @@ fn only_what_differs_from_the_kernels_value_is_set_and_the_undo_has_that_value()
     let taken = of_file(PATH, &old, &new, Some(&facts), false).unwrap();
     assert_eq!(words(&taken), ["set the kernel parameter vm/swappiness to 10"]);
     assert_eq!(taken.record, BTreeMap::from([("vm/swappiness".to_owned(), Some("60".to_owned()))]));
-    let crate::plan::effects::Way::Effects(effects) = taken.way else { panic!() };
+    let crate::plan::effects::TakesEffect::Effects(effects) = taken.way else { panic!() };
     let undo = effects[0].undo.as_ref().unwrap().to_string();
     assert_eq!(undo, "set the kernel parameter vm/swappiness to 60");
     // The file is removed: the recorded value comes back, and the record goes.

@@ -3,12 +3,12 @@ use crate::plan::effects::rows::Row;
 use api::v1::MachineConfigSpec;
 use serde_json::json;
 
-fn config(files: &[(&str, &str)]) -> Wanted {
+fn config(files: &[(&str, &str)]) -> DesiredHost {
     let encode = |t: &str| t.bytes().map(|b| format!("%{b:02X}")).collect::<String>();
     let file = |(path, text): &(&str, &str)| json!({"path": path, "contents": {"source": format!("data:,{}", encode(text))}});
     let files: Vec<_> = files.iter().map(file).collect();
     let config = Some(json!({"ignition": {"version": "3.5.0"}, "storage": {"files": files}}));
-    Wanted::parse(&MachineConfigSpec { config, ..MachineConfigSpec::default() }).unwrap()
+    DesiredHost::parse(&MachineConfigSpec { config, ..MachineConfigSpec::default() }).unwrap()
 }
 
 /// A host that has every program and unit of the table; all units run.
@@ -47,8 +47,8 @@ fn between(
     match of_file(path, &of(was), &of(is), facts, false) {
         None => Err(String::new()),
         Some(Err(not)) => Err(format!("{}: {}", not.row, not.why)),
-        Some(Ok(RowApplied { row, way: Way::Userspace, .. })) => Ok((row, "userspace".to_owned())),
-        Some(Ok(RowApplied { row, way: Way::Effects(effects), .. })) => {
+        Some(Ok(RowApplied { row, way: TakesEffect::Userspace, .. })) => Ok((row, "userspace".to_owned())),
+        Some(Ok(RowApplied { row, way: TakesEffect::Effects(effects), .. })) => {
             Ok((row, effects.iter().map(|e| e.effect.to_string()).collect::<Vec<_>>().join("; ")))
         }
     }
@@ -113,7 +113,7 @@ fn each_row_covers_its_files_and_says_how_they_take_effect() {
     }
     // Rows of the table that this list forgets.
     let covered = |row: &Row| rows.iter().any(|(path, ..)| row.files.iter().any(|f| f.covers(path)));
-    for row in ROWS.iter().filter(|row| row.how != How::Parameters) {
+    for row in ROWS.iter().filter(|row| row.how != FileEffect::Parameters) {
         assert!(covered(row), "{}", row.name);
     }
 }
@@ -190,7 +190,7 @@ fn what_a_removed_file_uncovers_or_a_removed_rule_has_set_is_left_to_the_boot() 
     assert!(taken(udev, rule, &host).is_ok());
     assert!(between(udev, Some(rule), Some(&format!("{rule}\nKERNEL==\"sdb\"")), &host).is_ok());
     for is in [None, Some("KERNEL==\"sdb\"")] {
-        assert!(between(udev, Some(rule), is, &host).unwrap_err().contains("removed or altered rule"));
+        assert!(between(udev, Some(rule), is, &host).unwrap_err().contains("removed or changed rule"));
     }
     for path in ["/etc/tmpfiles.d/a.conf", "/etc/sysusers.d/a.conf", "/etc/modules-load.d/a.conf"] {
         assert!(between(path, Some("x"), None, &host).is_ok(), "{path}");
@@ -229,10 +229,10 @@ fn the_value_of_a_parameter_is_not_shown_where_its_file_may_not_be() {
         let source = format!("data:,{text}");
         let file = json!({"path": path, "mode": mode, "contents": {"source": source}});
         let config = Some(json!({"ignition": {"version": "3.5.0"}, "storage": {"files": [file]}}));
-        Wanted::parse(&MachineConfigSpec { config, ..MachineConfigSpec::default() }).unwrap()
+        DesiredHost::parse(&MachineConfigSpec { config, ..MachineConfigSpec::default() }).unwrap()
     };
     let told = |mode, text| match of_file(path, &config(&[]), &mk(mode, text), &host, false).unwrap() {
-        Ok(RowApplied { way: Way::Effects(effects), .. }) => {
+        Ok(RowApplied { way: TakesEffect::Effects(effects), .. }) => {
             format!("{} {}", effects[0].effect, serde_json::to_string(&effects[0]).unwrap())
         }
         other => format!("{other:?}"),

@@ -1,6 +1,6 @@
-//! Boot loader entries as files: what a change of kernel arguments writes, what its undo puts back, and what is tidied when the
-//! change is kept. Where systemd-boot counts boots, a changed entry has a counter, and the one of before waits beside it
-//! (see `counted`).
+//! Boot loader entries as files: what a change of kernel arguments writes, what its undo puts back, and what is tidied when
+//! the change is kept. Where systemd-boot counts boots, a changed entry has a counter, and the previous entry is kept
+//! beside it (see `boot_counting`).
 //!
 //! Each step leaves an entry that boots: the old one, or the new one.
 //!
@@ -8,13 +8,13 @@
 
 use std::collections::BTreeMap;
 
-use super::counted::{self, Kind};
+use super::boot_counting::{self, Kind};
 use super::find::{ENTRY_FOLDERS, Entries};
 use super::{Before, BootLoader, SETTINGS, entries, missing};
 use crate::system::os::OsError;
 
-/// An entry of a change beside which the one of before waits.
-pub(super) struct Waiting {
+/// A changed entry, beside which the previous one is kept.
+pub(super) struct PendingEntry {
     pub(super) path: String,
     /// The boot loader counts its boots.
     pub(super) counted: bool,
@@ -28,12 +28,12 @@ fn split(path: &str) -> (&str, &str) {
 impl BootLoader {
     /// All files of the entry that a path belongs to, with their kinds.
     fn of_entry(&self, path: &str) -> Result<Vec<(String, Kind)>, OsError> {
-        let Some((stem, _)) = counted::parts(path) else { return Ok(Vec::new()) };
+        let Some((stem, _)) = boot_counting::parts(path) else { return Ok(Vec::new()) };
         let (folder, _) = split(path);
         let mut out = Vec::new();
         for name in self.root.list(folder)? {
             let file = format!("{folder}/{name}");
-            match counted::parts(&file) {
+            match boot_counting::parts(&file) {
                 Some((of, kind)) if of == stem => out.push((file, kind)),
                 _ => {}
             }
@@ -52,12 +52,13 @@ impl BootLoader {
         for path in &found.files {
             let old = self.text(path)?;
             let text = entries::with_arguments(&old, had, own);
-            match counted::parts(path) {
-                // One whose boots are counted already may be of a kernel that never booted: nothing is known to be good.
+            match boot_counting::parts(path) {
+                // An entry whose boots are counted already may belong to a kernel that never booted: it is not known to
+                // work.
                 Some((stem, Kind::Plain)) if found.counts && text != old => {
                     self.has_room(path, text.len())?;
-                    self.root.rename(path, &counted::before(stem))?;
-                    let path = counted::counted(stem);
+                    self.root.rename(path, &boot_counting::before(stem))?;
+                    let path = boot_counting::counted(stem);
                     self.put(&path, &text, SETTINGS)?;
                     changed.push(path);
                 }
@@ -73,15 +74,15 @@ impl BootLoader {
         Ok(())
     }
 
-    /// Puts the entries back. One whose kernel was removed meanwhile stays away; that of a kernel which was installed meanwhile
-    /// gets the arguments of before.
+    /// Restores the entries. If a kernel was removed in the meantime, its entry is not restored; the entry of a kernel that
+    /// was installed in the meantime gets the previous arguments.
     pub(super) fn restore_entries(
         &self,
         found: &Entries,
         own: &[String],
         before: &Before,
     ) -> Result<(), OsError> {
-        let stem = |path: &str| counted::parts(path).map(|(stem, _)| stem.to_owned());
+        let stem = |path: &str| boot_counting::parts(path).map(|(stem, _)| stem.to_owned());
         let was: BTreeMap<String, (&String, &String)> = before
             .files
             .iter()
@@ -93,13 +94,13 @@ impl BootLoader {
             self.put(path, &text, SETTINGS)?;
         }
         for (stem, (path, text)) in was {
-            self.root.discard_temporary(&counted::counted(&stem))?;
+            self.root.discard_temporary(&boot_counting::counted(&stem))?;
             let there = self.of_entry(path)?;
             if there.is_empty() {
                 continue;
             }
             // systemd has taken the boot of a new kernel for a good one meanwhile.
-            let plain = counted::plain(&stem);
+            let plain = boot_counting::plain(&stem);
             let is_good = there.iter().any(|(file, _)| *file == plain);
             let to = if is_good { &plain } else { path };
             self.put(to, text, SETTINGS)?;
@@ -110,31 +111,31 @@ impl BootLoader {
         Ok(())
     }
 
-    /// The entries of changes beside which the one of before waits. They are found also where nothing can be changed.
-    pub(super) fn waiting_entries(&self) -> Result<Vec<Waiting>, OsError> {
+    /// The changed entries beside which the previous one is kept. They are found even where nothing can be changed.
+    pub(super) fn waiting_entries(&self) -> Result<Vec<PendingEntry>, OsError> {
         let mut out = Vec::new();
         for folder in ENTRY_FOLDERS {
             for name in self.root.list(folder)? {
                 let path = format!("{folder}/{name}");
-                if !matches!(counted::parts(&path), Some((_, Kind::Before))) {
+                if !matches!(boot_counting::parts(&path), Some((_, Kind::Before))) {
                     continue;
                 }
                 let there = self.of_entry(&path)?;
                 let counts = there.into_iter().find(|(_, kind)| matches!(kind, Kind::Counted(_)));
                 let (path, counted) = counts.map_or((path, false), |(file, _)| (file, true));
-                out.push(Waiting { path, counted });
+                out.push(PendingEntry { path, counted });
             }
         }
         Ok(out)
     }
 
-    /// Takes the counters from entries that were changed and whose boot was good, and removes those of before.
+    /// Removes the counters of changed entries whose boot was good, and removes the previous entries.
     pub(super) fn keep_entries(&self, found: &Entries) -> Result<(), OsError> {
         for path in &found.files {
             let there = self.of_entry(path)?;
-            let Some((stem, _)) = counted::parts(path) else { continue };
+            let Some((stem, _)) = boot_counting::parts(path) else { continue };
             let Some((old, _)) = there.iter().find(|(_, kind)| *kind == Kind::Before) else { continue };
-            let plain = counted::plain(stem);
+            let plain = boot_counting::plain(stem);
             let mut is_there = there.iter().any(|(file, _)| *file == plain);
             for (file, _) in there.iter().filter(|(_, kind)| matches!(kind, Kind::Counted(_))) {
                 // Also over one that somebody has written since, from the old arguments perhaps: this one has booted.
@@ -148,7 +149,7 @@ impl BootLoader {
         Ok(())
     }
 
-    /// The entries that have no tries left, and for which the one of before boots.
+    /// The entries that have no tries left, so that the previous ones are booted.
     pub(super) fn without_tries(&self, found: &Entries) -> Result<Vec<String>, OsError> {
         let mut out = Vec::new();
         for path in &found.files {

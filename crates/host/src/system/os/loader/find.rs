@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::counted;
+use super::boot_counting;
 use crate::disk::found::{Found, FsError};
 use crate::disk::root::Root;
 
@@ -325,16 +325,16 @@ impl Probe<'_> {
     }
 }
 
-/// Of the files of each entry the one that boots next.
+/// For each entry, the file that boots next.
 fn one_for_each(files: Vec<String>) -> Vec<String> {
     let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in files {
-        let stem = counted::parts(&file).map_or(file.as_str(), |(stem, _)| stem).to_owned();
+        let stem = boot_counting::parts(&file).map_or(file.as_str(), |(stem, _)| stem).to_owned();
         all.entry(stem).or_default().push(file);
     }
     let next = |of: &Vec<String>| {
         let of: Vec<&str> = of.iter().map(String::as_str).collect();
-        counted::next(&of).map(str::to_owned)
+        boot_counting::next(&of).map(str::to_owned)
     };
     all.values().filter_map(next).collect()
 }

@@ -1,4 +1,4 @@
-//! GRUB's files: the settings that arguments stand in, and the configuration that is generated from them.
+//! GRUB's files: the settings that contain the arguments, and the configuration that is generated from them.
 //!
 //! Not here: what they mean (see `grub`).
 
@@ -39,7 +39,7 @@ impl BootLoader {
         let done = self.programs.run(grub.program, &["-o", GENERATED], GENERATE);
         let text = done.map_err(|e| {
             os(format!(
-                "{e}; what the machine boots with was not changed. Run {} by hand to see its whole output",
+                "{e}; the boot configuration was not changed. Run {} by hand to see its whole output",
                 grub.program
             ))
         });
@@ -50,7 +50,7 @@ impl BootLoader {
         let normal: Vec<_> = list.iter().filter(|e| e.is_ours && !e.is_recovery).collect();
         if normal.is_empty() {
             return Err(os(format!(
-                "{} found no kernel of this host to boot; {} was not changed. See that /boot is mounted and \
+                "{} found no kernel of this host to boot; {} was not changed. Check that /boot is mounted and \
                  /etc/grub.d/10_linux can be executed",
                 grub.program, grub.cfg
             )));

@@ -15,7 +15,7 @@
 //!
 //! Not here: images, kernels and extensions, which these hosts get from packages.
 
-mod counted;
+mod boot_counting;
 pub(crate) mod entries;
 mod entry_files;
 mod find;
@@ -222,7 +222,7 @@ fn missing(place: &str, own: &[String], has: &[String]) -> Result<(), OsError> {
     match own.iter().find(|a| !rest.any(|b| b == *a)) {
         None => Ok(()),
         Some(lost) => Err(os(format!(
-            "{place} did not take the kernel argument {}; see what else sets the arguments there, such as a file of \
+            "{place} does not contain the kernel argument {}; check what else sets the arguments there, such as a file of \
              /etc/default or /etc/grub.d",
             argument(lost)
         ))),
@@ -300,7 +300,8 @@ impl OsBackend for BootLoader {
             Loader::Grub(grub) => vec![grub.cfg, GENERATED.to_owned()],
             Loader::Entries(_) | Loader::Firmware { .. } => Vec::new(),
         });
-        let counted = |path: &String| counted::parts(path).map(|(stem, _)| counted::counted(stem));
+        let counted =
+            |path: &String| boot_counting::parts(path).map(|(stem, _)| boot_counting::counted(stem));
         let more: Vec<String> = paths.iter().filter_map(counted).collect();
         for path in paths.iter().chain(&more) {
             self.root.discard_temporary(path)?;
@@ -331,15 +332,16 @@ impl OsBackend for BootLoader {
             Ok(Loader::Grub(_) | Loader::Firmware { .. }) => Ok(()),
             Err(error) => Err(error),
         };
-        // One that is not counted any more boots in any case.
+        // An entry that is not counted any more is booted in any case.
         match (kept, waiting.into_iter().find(|entry| entry.counted)) {
             (Err(error), Some(entry)) if !error.killed => Err(os(format!(
-                "the boot loader still counts the boots of {}, although its update was kept: when they are used up, it boots \
-                 the entry of before; {} (this is tried again)",
+                "the boot loader still counts the boots of {}, although its update was kept: when no tries are left, it \
+                 boots the previous entry; {} (this is tried again)",
                 entry.path, error.why
             ))),
             (Err(error), None) if !error.killed => {
-                tracing::warn!(%error, "the entry of before an update that was kept stays in the boot loader's menu");
+                tracing::warn!(%error, "the previous entry could not be removed from the boot loader's menu, although the \
+                    update was kept");
                 Ok(())
             }
             (kept, _) => kept,
@@ -351,7 +353,7 @@ impl OsBackend for BootLoader {
         let spent = self.without_tries(&found).unwrap_or_default();
         let first = spent.first()?;
         Some(format!(
-            "{first} came up in none of its tries, so the boot loader went back to the entry of before (boot counting)"
+            "{first} did not boot in any of its tries, so the boot loader went back to the previous entry (boot counting)"
         ))
     }
 
@@ -363,12 +365,12 @@ impl OsBackend for BootLoader {
         if let Loader::Entries(found) = &loader {
             self.restore_entries(found, &own, &before)?;
         }
-        // Last the record of what is own: an undo that was interrupted needs it again.
+        // The record of our own arguments comes last: an interrupted undo needs it again.
         let (record, others): (Vec<_>, Vec<_>) =
             before.files.iter().partition(|(p, _)| *p == KERNEL_ARGUMENTS);
         for (path, text) in others.into_iter().chain(record) {
             match text {
-                Some(_) if counted::parts(path).is_some() => {}
+                Some(_) if boot_counting::parts(path).is_some() => {}
                 Some(text) => self.put(path, text, SETTINGS)?,
                 None => self.root.remove(path)?,
             }

@@ -13,7 +13,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::packages::{ARCHIVES, Installed, Package, Runner, Solved, State, Way, lost};
+use super::packages::{
+    ARCHIVES, Installed, ManagerPrograms, Package, Runner, SolvedPackages, State, irretrievable,
+};
 use crate::system::os::OsError;
 use crate::system::programs::MOST_OUTPUT;
 use crate::system::pull::Pull;
@@ -53,7 +55,7 @@ const ENVIRONMENT: [(&str, &str); 4] = [
 /// What apt and dpkg say if another program holds a lock.
 const LOCKED: [&str; 4] =
     ["Could not get lock", "Unable to acquire the dpkg", "Unable to lock", "is locked by another process"];
-/// What apt says of a package that it cannot install, because there is none of that name.
+/// apt's messages about a package that does not exist.
 const UNKNOWN: [&str; 2] = ["Unable to locate package ", "has no installation candidate"];
 
 /// dpkg's name of this architecture.
@@ -77,13 +79,13 @@ fn exact(package: &Package) -> String {
     format!("{}={}", package.name, package.version)
 }
 
-/// How apt and dpkg are run, and what they say of what people can mend.
-const WAY: Way = Way {
+/// How apt and dpkg are run, and their messages about problems that people can fix.
+const WAY: ManagerPrograms = ManagerPrograms {
     environment: &ENVIRONMENT,
     explained: &[
         (
             &LOCKED,
-            "another program changes packages now: wait for its end, or end it (the number of its process is in the message)",
+            "another program is changing packages: wait until it ends, or stop it (its process ID is in the message)",
         ),
         (
             &UNKNOWN,
@@ -112,7 +114,7 @@ fn known(text: &str, own: &str) -> Result<Installed, String> {
         let odd = || format!("dpkg-query answered the line {line:?}");
         let parts: Vec<&str> = line.split(' ').filter(|p| !p.is_empty()).collect();
         let (name, arch, version, status) = match parts.as_slice() {
-            // One that was removed wholly, or never installed, has no version.
+            // A package that was removed completely, or never installed, has no version.
             [_, status] | [_, _, status] if status.len() == 2 && status.ends_with('n') => continue,
             [name, arch, version, status] => (*name, *arch, *version, *status),
             _ => return Err(odd()),
@@ -134,8 +136,8 @@ fn known(text: &str, own: &str) -> Result<Installed, String> {
 }
 
 /// Reads what `apt-get --simulate` says that it would do.
-fn simulated(text: &str) -> Result<Solved, String> {
-    let mut out = Solved::default();
+fn simulated(text: &str) -> Result<SolvedPackages, String> {
+    let mut out = SolvedPackages::default();
     for line in text.lines() {
         let odd = || format!("apt-get --simulate answered the line {line:?}");
         let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
@@ -159,7 +161,11 @@ fn simulated(text: &str) -> Result<Solved, String> {
 }
 
 /// What an installation of these packages would do, by the newest lists that can be had.
-pub(super) fn solve(runner: &mut Runner<'_>, names: &[String], pull: &Pull) -> Result<Solved, OsError> {
+pub(super) fn solve(
+    runner: &mut Runner<'_>,
+    names: &[String],
+    pull: &Pull,
+) -> Result<SolvedPackages, OsError> {
     // What is known may be enough, where a repository is away for now.
     if let Err(error) = apt(runner, &["update"], pull) {
         if error.killed || pull.is_cancelled() {
@@ -220,7 +226,7 @@ pub(super) fn keep(runner: &mut Runner<'_>, packages: &[Package], pull: &Pull) -
     args.extend(exact.iter().map(String::as_str));
     let can = simulated(&apt(runner, &args, pull)?).map_err(OsError::new)?.replaced;
     if let Some(package) = packages.iter().find(|p| !can.iter().any(|c| c.name == p.name)) {
-        return Err(lost(package));
+        return Err(irretrievable(package));
     }
     let mut args = vec!["install", "--download-only", "--reinstall", "--no-remove"];
     args.extend(exact.iter().map(String::as_str));

@@ -12,7 +12,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::packages::{ARCHIVES, Installed, Package, Runner, Solved, State, Way, lost};
+use super::packages::{
+    ARCHIVES, Installed, ManagerPrograms, Package, Runner, SolvedPackages, State, irretrievable,
+};
 use crate::system::os::OsError;
 use crate::system::programs::MOST_OUTPUT;
 use crate::system::pull::Pull;
@@ -26,13 +28,13 @@ const NEXT: &str = "/var/cache/machine-config-daemon/packages/next";
 const FORMAT: &str = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\t%{SIZE}\\n";
 const OPTIONS: [&str; 4] = ["-q", "-y", "--setopt=install_weak_deps=False", "--setopt=exit_on_lock=True"];
 
-/// How dnf and rpm are run, and what they say of what people can mend.
-const WAY: Way = Way {
+/// How dnf and rpm are run, and their messages about problems that people can fix.
+const WAY: ManagerPrograms = ManagerPrograms {
     environment: &[],
     explained: &[
         (
             &["already locked by", "transaction lock", "Waiting for process"],
-            "another program changes packages now: wait for its end",
+            "another program is changing packages: wait until it ends",
         ),
         (
             &["Unable to find a match", "No match for argument"],
@@ -84,7 +86,11 @@ pub(super) fn installed(runner: &mut Runner<'_>) -> Result<Installed, OsError> {
 }
 
 /// Downloads what an installation of these packages needs, and reads from that what it would do.
-pub(super) fn solve(runner: &mut Runner<'_>, names: &[String], pull: &Pull) -> Result<Solved, OsError> {
+pub(super) fn solve(
+    runner: &mut Runner<'_>,
+    names: &[String],
+    pull: &Pull,
+) -> Result<SolvedPackages, OsError> {
     runner.make_archives(false)?;
     for old in runner.root.list(NEXT)? {
         runner.root.remove(&format!("{NEXT}/{old}"))?;
@@ -96,7 +102,7 @@ pub(super) fn solve(runner: &mut Runner<'_>, names: &[String], pull: &Pull) -> R
     let paths: Vec<String> =
         files.iter().filter(|f| f.ends_with(".rpm")).map(|f| format!("{NEXT}/{f}")).collect();
     if paths.is_empty() {
-        return Ok(Solved::default());
+        return Ok(SolvedPackages::default());
     }
     let args = with(&["-qp", "--queryformat", FORMAT], &paths);
     let text = runner.run_as(&WAY, "rpm -qp", (RPM, &args), ASK, &Pull::default())?;
@@ -104,7 +110,7 @@ pub(super) fn solve(runner: &mut Runner<'_>, names: &[String], pull: &Pull) -> R
     let has = installed(runner)?;
     let (replaced, installed) =
         all.into_iter().partition(|p| has.contains_key(&p.name) && !stands_beside(&p.name));
-    Ok(Solved { installed, replaced, removed: Vec::new(), bytes })
+    Ok(SolvedPackages { installed, replaced, removed: Vec::new(), bytes })
 }
 
 /// Whether all archives are there. What else the packages need by now is found when they are installed.
@@ -144,7 +150,7 @@ pub(super) fn keep(runner: &mut Runner<'_>, packages: &[Package], pull: &Pull) -
     }
     for package in packages {
         if runner.root.found(&format!("{ARCHIVES}/{}", archive(package)))?.is_absent() {
-            return Err(lost(package));
+            return Err(irretrievable(package));
         }
     }
     Ok(())

@@ -4,7 +4,7 @@
 //! Not here: which packages a config wants (see the parent module), the words of each program (see `apt`, `dnf`), and how
 //! programs are run (see `packages`).
 
-use super::packages::{ARCHIVES, Installed, Package, Runner, Solved};
+use super::packages::{ARCHIVES, Installed, Package, Runner, SolvedPackages};
 use super::{apt, dnf};
 use crate::disk::found::Found;
 use crate::disk::root::Root;
@@ -107,7 +107,7 @@ impl Manager {
         runner: &mut Runner<'_>,
         names: &[String],
         pull: &Pull,
-    ) -> Result<Solved, OsError> {
+    ) -> Result<SolvedPackages, OsError> {
         match self {
             Self::Apt => apt::solve(runner, names, pull),
             Self::Dnf => dnf::solve(runner, names, pull),
@@ -140,7 +140,7 @@ impl Manager {
         }
     }
 
-    /// Has the archives of packages that will go, so that they can come back.
+    /// Downloads the archives of packages that will be removed, so that an undo can install them again.
     pub(super) fn keep(
         self,
         runner: &mut Runner<'_>,
@@ -198,7 +198,7 @@ impl Manager {
         }
     }
 
-    /// Ends a change that was interrupted, as far as the manager needs that.
+    /// Completes an interrupted change, as far as the package manager needs that.
     pub(super) fn repair(self, runner: &mut Runner<'_>, brought: &[String]) -> Result<(), OsError> {
         match self {
             Self::Apt => apt::repair(runner, brought),

@@ -26,7 +26,7 @@ mod packages;
 mod record;
 mod resolve;
 
-use desired::{DEFAULT_KERNEL, OsField, OsWanted};
+use desired::{DEFAULT_KERNEL, DesiredOs, OsField};
 use serde::{Deserialize, Serialize};
 
 use crate::disk::found::PRIVATE;
@@ -180,7 +180,7 @@ impl OsBackend for OrdinaryHost {
         })
     }
 
-    fn managed(&self, wanted: &OsWanted) -> Result<OsWanted, OsError> {
+    fn managed(&self, wanted: &DesiredOs) -> Result<DesiredOs, OsError> {
         let record = Record::read(&self.root)?;
         let mut wanted = wanted.clone();
         wanted.extensions.retain(|e| record.extensions.contains(e));
@@ -277,7 +277,7 @@ impl OsBackend for OrdinaryHost {
         let had = Record::read(&self.root)?;
         let fetched = self.fetched.take().filter(|f| f.leads(&had, target));
         let Some(Fetched { packages, after, .. }) = fetched else {
-            return Err(os("what the change needs was not fetched; this is a defect of this program"));
+            return Err(os("the packages for the change were not fetched; this is a bug"));
         };
         let changes = packages != Packages::default();
         if changes {

@@ -44,7 +44,7 @@ pub(super) type Installed = BTreeMap<String, (String, State)>;
 
 /// What an installation would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Solved {
+pub(super) struct SolvedPackages {
     /// Packages that come.
     pub(super) installed: Vec<Package>,
     /// Packages that would replace another version of themselves.
@@ -55,7 +55,7 @@ pub(super) struct Solved {
     pub(super) bytes: u64,
 }
 
-impl Solved {
+impl SolvedPackages {
     /// Whether it only adds.
     pub(super) fn is_plain(&self) -> bool {
         self.replaced.is_empty() && self.removed.is_empty()
@@ -63,13 +63,13 @@ impl Solved {
 }
 
 /// How the programs of a package manager are run.
-pub(super) struct Way {
+pub(super) struct ManagerPrograms {
     pub(super) environment: &'static [(&'static str, &'static str)],
     /// Words in a program's error, of which each means this; and what it means for people. The first row that fits counts.
     pub(super) explained: &'static [(&'static [&'static str], &'static str)],
 }
 
-impl Way {
+impl ManagerPrograms {
     fn explain(&self, why: &str) -> String {
         let fits = |(words, _): &&(&[&str], &str)| words.iter().any(|word| why.contains(word));
         match self.explained.iter().find(fits) {
@@ -117,7 +117,7 @@ impl Runner<'_> {
     /// Runs a program of a package manager. `what`: the command for people, in front of its error.
     pub(super) fn run_as(
         &mut self,
-        way: &Way,
+        way: &ManagerPrograms,
         what: &str,
         command: (&str, &[String]),
         limit: Duration,
@@ -146,7 +146,7 @@ impl Runner<'_> {
 }
 
 /// A package that goes and could not come back.
-pub(super) fn lost(package: &Package) -> OsError {
+pub(super) fn irretrievable(package: &Package) -> OsError {
     OsError::new(format!(
         "{} {} would be removed, but no repository of this host has that version any more, so the change could not be undone; \
          upgrade it to a version that a repository has, or remove it by hand",

@@ -1,4 +1,5 @@
-//! The record of what MachineConfigs have brought to an ordinary host as packages. What is not in it is the host's own.
+//! The record of the packages that MachineConfigs have installed on an ordinary host. All other packages are the host's
+//! own.
 
 use desired::DEFAULT_KERNEL;
 use serde::{Deserialize, Serialize};

@@ -30,13 +30,13 @@ impl OrdinaryHost {
         }
         let manager = self.manager()?;
         let installed = manager.installed(&mut self.runner())?;
-        self.comes(manager, &installed, &mut fetched, pull)?;
-        self.goes(manager, &installed, &mut fetched, pull)?;
+        self.resolve_installs(manager, &installed, &mut fetched, pull)?;
+        self.resolve_removals(manager, &installed, &mut fetched, pull)?;
         Ok(fetched)
     }
 
     /// Works out what is installed: the extensions and the kernel that the config names and the host lacks.
-    pub(super) fn comes(
+    pub(super) fn resolve_installs(
         &mut self,
         manager: Manager,
         installed: &Installed,
@@ -100,7 +100,7 @@ impl OrdinaryHost {
     }
 
     /// Works out what is removed: what the config before brought and this one does not name, unless something else needs it.
-    pub(super) fn goes(
+    pub(super) fn resolve_removals(
         &mut self,
         manager: Manager,
         installed: &Installed,
@@ -156,7 +156,8 @@ impl OrdinaryHost {
         Ok(())
     }
 
-    /// Whether what was fetched earlier is what would be fetched now: the drain may have taken hours. Nothing is downloaded.
+    /// Whether the packages that were fetched earlier are still those that would be fetched now: the drain may have taken
+    /// hours. Downloads nothing.
     pub(super) fn still_holds(&mut self, fetched: &Fetched) -> Result<bool, OsError> {
         let manager = self.manager()?;
         let mut runner = self.runner();

@@ -140,7 +140,7 @@ fn what_dnf_cannot_do_without_doubt_is_refused_with_its_words() {
     assert!(said.contains("does not exist for dnf") && said.contains("match: up"), "{said}");
     rig.has("");
     rig.talk.fails(&ask, "exit status: 200: Failed to obtain the transaction lock (logged in as: root).");
-    assert!(why(&rig).contains("another program changes packages now"));
+    assert!(why(&rig).contains("another program is changing packages"));
     rig.has("");
     rig.talk.says(&ask, "").says(
         &format!("/usr/bin/rpm -qp --queryformat {FORMAT} {ARCHIVES}/next/base-2-1.noarch.rpm"),
@@ -203,7 +203,7 @@ fn a_kernel_is_a_package_and_the_machine_is_back_only_when_the_old_one_runs() {
     assert_eq!(rig.os().status().unwrap().next().kernel_type, "default");
 
     // What a config names and the host never got is not missed.
-    let wanted = OsWanted { extensions: vec!["vim".to_owned()], ..OsWanted::default() };
+    let wanted = DesiredOs { extensions: vec!["vim".to_owned()], ..DesiredOs::default() };
     assert_eq!(rig.os().managed(&wanted).unwrap().extensions, Vec::<String>::new());
     rig.talk.done();
     assert!(

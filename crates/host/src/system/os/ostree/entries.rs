@@ -3,7 +3,7 @@
 //!
 //! Not here: how they are changed (see the parent module).
 
-use super::found::One;
+use super::found::OstreeDeployment;
 use super::{ENTRIES, OstreeHost, kargs_d};
 use crate::disk::found::Found;
 use crate::system::os::OsError;
@@ -13,7 +13,7 @@ use crate::system::os::loader::entries;
 impl OstreeHost {
     /// The arguments of a deployment's boot loader entry. An entry names its deployment by a link, whose name changes
     /// when OSTree writes all entries anew.
-    pub(super) fn entry_of(&self, one: &One) -> Result<Option<Vec<String>>, OsError> {
+    pub(super) fn entry_of(&self, one: &OstreeDeployment) -> Result<Option<Vec<String>>, OsError> {
         let place = format!("/deploy/{}/deploy/{}.{}", one.stateroot, one.checksum, one.serial);
         self.find_entry(|link| {
             Ok(match self.root.found(link)? {
@@ -25,7 +25,7 @@ impl OstreeHost {
 
     /// The arguments of the running deployment's boot loader entry: what it boots with, whatever a person typed at the
     /// prompt this time.
-    pub(super) fn entry_of_booted(&self, booted: &One) -> Result<Vec<String>, OsError> {
+    pub(super) fn entry_of_booted(&self, booted: &OstreeDeployment) -> Result<Vec<String>, OsError> {
         if let Some(all) = self.entry_of(booted)? {
             return Ok(all);
         }
@@ -35,7 +35,7 @@ impl OstreeHost {
         by_mark.ok_or_else(|| {
             OsError::new(format!(
                 "no boot loader entry in {ENTRIES} is that of the running deployment {}, so its kernel arguments are not \
-                 known; see that /boot is mounted, and write the entries anew with ostree admin deploy",
+                 known; check that /boot is mounted, and write the entries again with ostree admin deploy",
                 booted.id()
             ))
         })
@@ -60,7 +60,7 @@ impl OstreeHost {
     }
 
     /// The arguments that the image of a deployment brings along.
-    pub(super) fn of_image(&self, one: &One) -> Result<Vec<String>, OsError> {
+    pub(super) fn of_image(&self, one: &OstreeDeployment) -> Result<Vec<String>, OsError> {
         let folder = format!("{}/usr/lib/bootc/kargs.d", one.folder());
         let mut out = Vec::new();
         for name in self.root.list(&folder)?.into_iter().filter(|n| n.ends_with(".toml")) {

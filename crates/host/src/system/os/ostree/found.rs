@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 /// A deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct One {
+pub(super) struct OstreeDeployment {
     /// The name of the operating system's root.
     pub(super) stateroot: String,
     /// The commit.
@@ -19,7 +19,7 @@ pub(super) struct One {
     pub(super) digest: Option<String>,
 }
 
-impl One {
+impl OstreeDeployment {
     pub(super) fn id(&self) -> String {
         format!("{}-{}.{}", self.stateroot, self.checksum, self.serial)
     }
@@ -37,29 +37,29 @@ impl One {
 /// The deployments of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Deployments {
-    pub(super) booted: One,
+    pub(super) booted: OstreeDeployment,
     /// What the next boot comes up in, if it is not what runs.
-    pub(super) pending: Option<One>,
-    pub(super) previous: Option<One>,
+    pub(super) pending: Option<OstreeDeployment>,
+    pub(super) previous: Option<OstreeDeployment>,
 }
 
 impl Deployments {
     /// What the next boot comes up in.
-    pub(super) fn next(&self) -> &One {
+    pub(super) fn next(&self) -> &OstreeDeployment {
         self.pending.as_ref().unwrap_or(&self.booted)
     }
 }
 
 /// One line of `ostree admin status` that names a deployment: a mark, the root, `CHECKSUM.SERIAL`, and words in
 /// brackets.
-fn line(text: &str) -> Option<(bool, One)> {
+fn line(text: &str) -> Option<(bool, OstreeDeployment)> {
     let mark = text.chars().next()?;
     let rest = text.get(mark.len_utf8()..)?.strip_prefix(' ')?;
     let mut words = rest.split(' ');
     let stateroot = words.next().filter(|w| !w.is_empty())?;
     let (checksum, serial) = words.next()?.split_once('.')?;
     let whole = checksum.len() == 64 && checksum.bytes().all(|b| b.is_ascii_hexdigit());
-    let one = One {
+    let one = OstreeDeployment {
         stateroot: stateroot.to_owned(),
         checksum: checksum.to_owned(),
         serial: serial.parse().ok().filter(|_| whole)?,
@@ -69,7 +69,7 @@ fn line(text: &str) -> Option<(bool, One)> {
     Some((mark == '*', one))
 }
 
-fn deployments(text: &str) -> Result<Vec<(bool, One)>, String> {
+fn deployments(text: &str) -> Result<Vec<(bool, OstreeDeployment)>, String> {
     let lines = text.lines().filter(|l| !l.trim().is_empty() && !l.starts_with("    "));
     lines
         .map(|one| line(one).ok_or_else(|| format!("ostree admin status answered the line {one:?}")))
@@ -80,7 +80,7 @@ fn deployments(text: &str) -> Result<Vec<(bool, One)>, String> {
 ///
 /// # Errors
 /// A line of another form.
-pub(super) fn all(text: &str) -> Result<Vec<One>, String> {
+pub(super) fn all(text: &str) -> Result<Vec<OstreeDeployment>, String> {
     Ok(deployments(text)?.into_iter().map(|(_, one)| one).collect())
 }
 
@@ -104,7 +104,7 @@ pub(super) fn admin_status(text: &str) -> Result<Deployments, String> {
     };
     let get = |i: usize| all.get(i).map(|(_, one)| one.clone());
     let booted = get(at).ok_or("ostree admin status names no deployment")?;
-    let same = |one: &One| one.stateroot == booted.stateroot;
+    let same = |one: &OstreeDeployment| one.stateroot == booted.stateroot;
     let pending = get(0).filter(|_| at > 0);
     let previous = all.iter().skip(at + 1).map(|(_, one)| one).find(|one| same(one)).cloned();
     Ok(Deployments { booted, pending, previous })
@@ -162,7 +162,7 @@ struct Ostree {
 }
 
 impl Entry {
-    fn one(self, stateroot: &str) -> Result<One, String> {
+    fn one(self, stateroot: &str) -> Result<OstreeDeployment, String> {
         let ostree = self
             .ostree
             .ok_or("bootc lists a deployment that is not an OSTree deployment; only those are supported")?;
@@ -193,7 +193,7 @@ impl Entry {
                 (None, transport) => format!("ostree-unverified-image:{transport}:{}", image.image),
             })
         });
-        Ok(One {
+        Ok(OstreeDeployment {
             stateroot: ostree.stateroot.unwrap_or_else(|| stateroot.to_owned()),
             checksum: ostree.checksum,
             serial: ostree.deploy_serial,
@@ -249,7 +249,8 @@ mod tests {
             "  debian {A}.0 (staged)\n{unknown}* debian {B}.0\n{unknown}  debian {C}.1 (rollback)\n{unknown}"
         );
         let all = admin_status(&text).unwrap();
-        let ids = [Some(&all.booted), all.pending.as_ref(), all.previous.as_ref()].map(|o| o.map(One::id));
+        let ids = [Some(&all.booted), all.pending.as_ref(), all.previous.as_ref()]
+            .map(|o| o.map(OstreeDeployment::id));
         assert_eq!(ids, [B, A, C].map(|c| Some(format!("debian-{c}.{}", u8::from(c == C)))));
         assert_eq!(all.next().origin(), format!("/ostree/deploy/debian/deploy/{A}.0.origin"));
         let alone = admin_status(&format!("* debian {B}.0\n{unknown}")).unwrap();
@@ -282,7 +283,7 @@ mod tests {
         let mut seen = Vec::new();
         for answer in recorded.iter().filter(|r| r["stdout"].is_object()) {
             let all = bootc_status(&answer["stdout"].to_string(), "").unwrap();
-            let short = |one: &One| {
+            let short = |one: &OstreeDeployment| {
                 format!("{:.4}.{} {:.40}", one.checksum, one.serial, one.image.as_deref().unwrap())
             };
             seen.push((

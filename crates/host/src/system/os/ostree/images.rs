@@ -3,7 +3,7 @@
 //!
 //! Not here: kernel arguments (see `entries`), and which deployments there are (see `found`).
 
-use super::found::One;
+use super::found::OstreeDeployment;
 use super::{
     ASK, BOOTC, Images, ORIGIN, OSTREE, OstreeHost, PULL, REPO, STAGE, UNSHARE, WRITABLE, found, superseded,
 };
@@ -11,7 +11,7 @@ use crate::disk::found::Attributes;
 use crate::paths::OS_BEFORE;
 use crate::system::os::origin::OsOrigin;
 use crate::system::os::reference::Reference;
-use crate::system::os::{OsError, image_check, store_room, stored_image};
+use crate::system::os::{OsError, image_check, repository_space, stored_image};
 use crate::system::pull::Pull;
 use std::time::Duration;
 
@@ -66,11 +66,11 @@ impl OstreeHost {
         done
     }
 
-    /// Takes its name from the layer that was stored last, if it is none of these: it is pulled again.
+    /// Removes the name of the layer that was stored last, unless it is one of these, so that it is pulled again.
     fn forget_last_layer(&mut self, before: &[String]) -> Result<(), OsError> {
         let mut last = None;
         for name in self.root.list(LAYERS)?.into_iter().filter(|name| !before.contains(name)) {
-            let stored = self.root.like(&format!("{LAYERS}/{name}"))?.modified;
+            let stored = self.root.metadata_of_file(&format!("{LAYERS}/{name}"))?.modified;
             last = last.max(Some((stored, name)));
         }
         let Some((_, name)) = last else { return Ok(()) };
@@ -82,7 +82,7 @@ impl OstreeHost {
     /// Checks an image that was fetched: whether it can be this host's OS.
     pub(super) fn check_image(&mut self, reference: &Reference, pull: &Pull) -> Result<(), OsError> {
         let image = reference.place();
-        let configuration = match self.run(OSTREE, &image_check::question(&image), ASK) {
+        let configuration = match self.run(OSTREE, &image_check::metadata_command(&image), ASK) {
             Ok(text) => text,
             // Versions before 0.13 of ostree-ext cannot be asked. They check it when they stage.
             Err(error) if UNKNOWN_COMMAND.iter().any(|said| error.why.contains(said)) => return Ok(()),
@@ -90,12 +90,12 @@ impl OstreeHost {
         };
         image_check::check(&configuration, std::env::consts::ARCH, pull.cluster())
             .map_err(|why| OsError::new(format!("the image {} cannot be used: {why}", reference.image)))?;
-        stored_image::keeps_its_promise(self.programs.as_mut(), reference, &configuration)
+        stored_image::check_label(self.programs.as_mut(), reference, &configuration)
     }
 
     /// What an image that is not that of `now` is pulled by.
     pub(super) fn wanted(&self, image: &str, now: Option<&Reference>) -> Result<Reference, OsError> {
-        let to = Reference::wanted(image, now);
+        let to = Reference::for_config(image, now);
         if self.images == Images::Bootc && to.has_remote() && !to.is_signed() {
             return Err(OsError::new(format!("bootc cannot be given {to}; use ostree-image-signed")));
         }
@@ -108,7 +108,7 @@ impl OstreeHost {
     /// again: it may not answer any more, or have another image under the same tag. That command is for what is not found.
     pub(super) fn stage_image(
         &mut self,
-        now: &One,
+        now: &OstreeDeployment,
         to: &Reference,
         arguments: &[String],
     ) -> Result<(), OsError> {
@@ -206,12 +206,12 @@ impl OstreeHost {
         let before = self.root.list(LAYERS)?;
         let mut done = self.pull_image(reference, pull);
         if let Err(error) = &done
-            && store_room::is_short(&self.root, pull, error)
+            && repository_space::is_short(&self.root, pull, error)
             && self.make_room(&before, pull)?
         {
             done = self.pull_image(reference, pull);
         }
-        done.map_err(|error| store_room::refusal(pull).unwrap_or(error))
+        done.map_err(|error| repository_space::refusal(pull).unwrap_or(error))
     }
 
     /// Removes the images that nothing needs any more, and keeps the layers that have arrived since there were only those of
@@ -229,9 +229,10 @@ impl OstreeHost {
         }
         self.remove_images(record, &gone)?;
         self.restore_layers()?;
-        tracing::warn!(images = %gone.join(", "), "removed OS images that nothing needs any more: a pull found no room");
+        tracing::warn!(images = %gone.join(", "), "removed OS images that nothing needs any more, because there was no room \
+            for a pull");
         pull.begin_again();
-        store_room::limit(&self.root, pull)?;
+        repository_space::limit(&self.root, pull)?;
         Ok(true)
     }
 

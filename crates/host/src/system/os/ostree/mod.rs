@@ -31,12 +31,14 @@ use crate::system::os::ostree_repository::{CONTAINER, OSTREE, REPO, says_full};
 use crate::system::os::reference::{Reference, same_image};
 use crate::system::os::undo_token::UndoToken;
 use crate::system::os::{
-    DEPLOYMENTS, Deployment, OsBackend, OsError, OsStatus, Token, boot_room, credentials, proxy,
-    pull_trouble, registry_look, staged, store_room, stored_image, without,
+    DEPLOYMENTS, Deployment, OsBackend, OsError, OsStatus, Token, boot_space, credentials, proxy,
+    pull_trouble, registry_look, repository_space, staged, stored_image, without,
 };
 use crate::system::programs::{Output, ProgramError, Programs};
 use crate::system::pull::Pull;
-use found::{Deployments, One, admin_status, bootc_status, number_of, origin_branch, origin_image};
+use found::{
+    Deployments, OstreeDeployment, admin_status, bootc_status, number_of, origin_branch, origin_image,
+};
 
 const BOOTC: &str = "/usr/bin/bootc";
 const UNSHARE: &str = "/usr/bin/unshare";
@@ -113,7 +115,7 @@ impl OstreeHost {
             let verb = args.iter().take(words).copied().collect::<Vec<_>>().join(" ");
             let says = |words: &[&str]| words.iter().any(|word| e.why.contains(word));
             let remedy = if says(&["sysroot lock", "Waiting for lock"]) {
-                Some("another program changes deployments: wait for its end")
+                Some("another program is changing deployments: wait until it ends")
             } else if says_full(&e.why) {
                 Some("the file system of /ostree is full: free space on it (df -h /sysroot), for example with ostree admin cleanup")
             } else {
@@ -148,23 +150,27 @@ impl OstreeHost {
     /// Its deployments, if nobody else staged anything.
     fn free(&mut self) -> Result<Deployments, OsError> {
         let all = self.ask()?;
-        staged::refuse_foreign(&self.root, all.pending.as_ref().map(One::id).as_deref(), DROP)?;
+        staged::refuse_foreign(&self.root, all.pending.as_ref().map(OstreeDeployment::id).as_deref(), DROP)?;
         Ok(all)
     }
 
-    fn reference(&self, one: &One) -> Result<Option<Reference>, OsError> {
+    fn reference(&self, one: &OstreeDeployment) -> Result<Option<Reference>, OsError> {
         let origin = self.root.text(&one.origin())?.unwrap_or_default();
         Ok(one.image.as_deref().or(origin_image(&origin)).and_then(Reference::parse))
     }
 
-    fn deployment(&self, one: &One, kernel_arguments: Vec<String>) -> Result<Deployment, OsError> {
+    fn deployment(
+        &self,
+        one: &OstreeDeployment,
+        kernel_arguments: Vec<String>,
+    ) -> Result<Deployment, OsError> {
         let image = self.reference(one)?.map(|r| r.image).unwrap_or_default();
         let kernel_type = DEFAULT_KERNEL.to_owned();
         Ok(Deployment { image, kernel_arguments, kernel_type, extensions: Vec::new() })
     }
 
     /// Stages a commit that is on the host with these words for the arguments.
-    fn stage_arguments(&mut self, one: &One, words: &[String]) -> Result<(), OsError> {
+    fn stage_arguments(&mut self, one: &OstreeDeployment, words: &[String]) -> Result<(), OsError> {
         let (os, origin) = (format!("--os={}", one.stateroot), format!("--origin-file={}", one.origin()));
         let mut args = vec!["admin", "deploy", "--stage", &os, &origin];
         args.extend(words.iter().map(String::as_str));
@@ -261,27 +267,27 @@ impl OsBackend for OstreeHost {
             return Ok(());
         }
         let to = self.wanted(&target.image, now.as_ref())?;
-        boot_room::check(&self.root)?;
+        boot_space::check(&self.root)?;
         credentials::link(&self.root)?;
         if self.root.found(CONTAINER)?.is_absent() {
             // bootc alone cannot fetch without staging. It fetches when it stages.
-            return registry_look::before_pull(&self.root, self.programs.as_mut(), &to, pull);
+            return registry_look::check_before_pull(&self.root, self.programs.as_mut(), &to, pull);
         }
         self.note_fetch(now.as_ref(), &to)?;
-        // One that is named by its digest need not be asked for again, unless the registry has what it is verified by. What is of
-        // no registry was there once, and may be nowhere else any more.
+        // An image that is named by its digest need not be requested again, unless its signature has to come from the
+        // registry. An image that is in no registry may exist only on this host.
         let same = to.has_digest() && to.is_unverified() || !to.is_of_registry();
         let is_there = same && stored_image::commit(self.programs.as_mut(), &to).is_some();
         if is_there || same && self.find_by_digest(&to)? {
             return self.check_image(&to, pull);
         }
-        registry_look::before_pull(&self.root, self.programs.as_mut(), &to, pull)?;
-        if let Err(error) = store_room::limit(&self.root, pull) {
+        registry_look::check_before_pull(&self.root, self.programs.as_mut(), &to, pull)?;
+        if let Err(error) = repository_space::limit(&self.root, pull) {
             // Without the images that nothing needs there may be room.
             if self.remove_superseded(true)?.is_empty() {
                 return Err(error);
             }
-            store_room::limit(&self.root, pull)?;
+            repository_space::limit(&self.root, pull)?;
         }
         self.pull_in_room(&to, pull)?;
         self.check_image(&to, pull)

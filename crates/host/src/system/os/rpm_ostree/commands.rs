@@ -26,7 +26,7 @@ pub(super) fn resolves(command: &[String], keeps: bool) -> bool {
 }
 
 /// Whether packages of extensions are there already and stay.
-pub(super) fn keeps(now: &RpmDeployment, target: &Deployment) -> bool {
+pub(super) fn keeps_packages(now: &RpmDeployment, target: &Deployment) -> bool {
     let wanted = of_extensions(&target.extensions);
     now.requested_packages.iter().any(|p| wanted.contains(p))
 }
@@ -49,7 +49,7 @@ pub(super) fn fetch(now: &RpmDeployment, target: &Deployment) -> Vec<Vec<String>
 fn new_image(now: &RpmDeployment, target: &Deployment) -> Option<String> {
     let runs = now.deployment(Vec::new()).image;
     let changes = !target.image.is_empty() && !same_image(&target.image, &runs);
-    changes.then(|| Reference::wanted(&target.image, now.reference().as_ref()).to_string())
+    changes.then(|| Reference::for_config(&target.image, now.reference().as_ref()).to_string())
 }
 
 /// The packages of extensions that come, and those that go.

@@ -17,7 +17,7 @@ use crate::system::os::undo_token::{LiveBefore, UndoToken};
 const REPLACE: &str = "--allow-replacement";
 
 impl RpmOstree {
-    /// Brings what is staged into the running system, and asks afterwards whether it is there.
+    /// Applies the staged packages to the running system, and checks afterwards that they are there.
     pub(super) fn bring_live(&mut self) -> Result<(), OsError> {
         let status = self.free()?;
         let Some(commit) = status.pending().map(|pending| pending.checksum.clone()) else {
@@ -27,8 +27,8 @@ impl RpmOstree {
         match self.ask()?.booted() {
             Some(booted) if booted.has_live(&commit) => Ok(()),
             _ => Err(OsError::new(
-                "rpm-ostree apply-live reported success, but rpm-ostree status --json does not say that the running system has \
-                 what is staged (live-replaced)",
+                "rpm-ostree apply-live reported success, but rpm-ostree status --json does not show the staged packages in \
+                 the running system (live-replaced)",
             )),
         }
     }

@@ -28,8 +28,8 @@ use crate::system::os::ostree_repository::{CONTAINER, OSTREE};
 use crate::system::os::reference::{Reference, same_image};
 use crate::system::os::undo_token::UndoToken;
 use crate::system::os::{
-    DEPLOYMENTS, Deployment, OsBackend, OsError, OsStatus, Token, boot_room, credentials, differs,
-    image_check, pull_trouble, registry_look, staged, store_room, stored_image,
+    DEPLOYMENTS, Deployment, OsBackend, OsError, OsStatus, Token, boot_space, credentials, differs,
+    image_check, pull_trouble, registry_look, repository_space, staged, stored_image,
 };
 use crate::system::os_release::OsRelease;
 use crate::system::programs::{Output, ProgramError, Programs};
@@ -50,7 +50,7 @@ const DRIVEN: &str = "Updates and deployments are driven by";
 const DROP: &str = "reboot into it, or drop it with rpm-ostree cleanup --pending; rpm-ostree status shows it";
 const PACKAGES: &str = "check spec.extensions, which are the names of packages, and the host's repositories (dnf repolist, /etc/yum.repos.d) \
     or spec.baseOSExtensionsContainerImage, which must have them";
-const WAIT: &str = "wait for its end (rpm-ostree status), or end it with rpm-ostree cancel";
+const WAIT: &str = "wait until it ends (rpm-ostree status), or stop it with rpm-ostree cancel";
 /// The distributions that have other kernels as packages.
 const HAVE_KERNELS: [&str; 4] = ["rhcos", "scos", "rhel", "centos"];
 
@@ -124,7 +124,7 @@ impl RpmOstree {
         let status = self.ask()?;
         match status.busy() {
             Some(what) => Err(OsError::new(format!(
-                "rpm-ostree is at work ({what}), for somebody else or for an update that was interrupted; {WAIT}"
+                "rpm-ostree is busy ({what}), for somebody else or for an interrupted update; {WAIT}"
             ))),
             None => Ok(status),
         }
@@ -143,12 +143,12 @@ impl RpmOstree {
         if self.root.found(CONTAINER)?.is_absent() {
             return Ok(());
         }
-        match self.programs.run(OSTREE, &image_check::question(&reference.place()), ASK) {
+        match self.programs.run(OSTREE, &image_check::metadata_command(&reference.place()), ASK) {
             Ok(Output { text }) => {
                 image_check::check(&text, std::env::consts::ARCH, pull.cluster()).map_err(|why| {
                     OsError::new(format!("the image {} cannot be used: {why}", reference.image))
                 })?;
-                stored_image::keeps_its_promise(self.programs.as_mut(), reference, &text)
+                stored_image::check_label(self.programs.as_mut(), reference, &text)
             }
             Err(error) => {
                 tracing::warn!(image = %reference.image, %error, "the image is not checked before it is staged");
@@ -249,7 +249,7 @@ impl OsBackend for RpmOstree {
     fn image_size(&mut self, target: &Deployment) -> Result<Option<u64>, OsError> {
         let status = self.ask()?;
         let Some(next) = status.next().filter(|next| !now_same_image(next, target)) else { return Ok(None) };
-        let image = Reference::wanted(&target.image, next.reference().as_ref());
+        let image = Reference::for_config(&target.image, next.reference().as_ref());
         registry_look::size(&self.root, self.programs.as_mut(), &image)
     }
 
@@ -260,27 +260,29 @@ impl OsBackend for RpmOstree {
         }
         let now = status.next().map(|now| commands::fetch(now, target)).unwrap_or_default();
         if now.iter().any(|command| command.first().is_some_and(|verb| verb == "rebase")) {
-            boot_room::check(&self.root)?;
+            boot_space::check(&self.root)?;
             credentials::link(&self.root)?;
             if let Some(next) = status.next() {
-                let image = Reference::wanted(&target.image, next.reference().as_ref());
-                registry_look::before_pull(&self.root, self.programs.as_mut(), &image, pull)?;
+                let image = Reference::for_config(&target.image, next.reference().as_ref());
+                registry_look::check_before_pull(&self.root, self.programs.as_mut(), &image, pull)?;
             }
         }
-        let keeps = status.next().is_some_and(|next| commands::keeps(next, target));
+        let keeps = status.next().is_some_and(|next| commands::keeps_packages(next, target));
         self.with_packages((&now, keeps), pull, |os| {
             for command in &now {
-                store_room::limit(&os.root, pull)?;
+                repository_space::limit(&os.root, pull)?;
                 let done = os.run_fetch(command, pull);
                 if done.is_err() && pull.is_cancelled() {
                     os.cancel();
                 }
-                done.map_err(|error| store_room::refusal(pull).unwrap_or(error))?;
+                done.map_err(|error| repository_space::refusal(pull).unwrap_or(error))?;
             }
             Ok(())
         })?;
         match status.next().filter(|now| !now_same_image(now, target)) {
-            Some(now) => self.check_image(&Reference::wanted(&target.image, now.reference().as_ref()), pull),
+            Some(now) => {
+                self.check_image(&Reference::for_config(&target.image, now.reference().as_ref()), pull)
+            }
             None => Ok(()),
         }
     }
@@ -304,7 +306,7 @@ impl OsBackend for RpmOstree {
         let status = self.free()?;
         let has = self.status()?.next().kernel_arguments.clone();
         let commands = status.next().map(|now| commands::stage(now, &has, target)).unwrap_or_default();
-        let keeps = status.next().is_some_and(|next| commands::keeps(next, target));
+        let keeps = status.next().is_some_and(|next| commands::keeps_packages(next, target));
         self.with_packages((&commands, keeps), &Pull::default(), |os| {
             for command in &commands {
                 staged::begin(&os.root, &target.kernel_arguments)?;
@@ -321,7 +323,7 @@ impl OsBackend for RpmOstree {
         let got = after.next().map(|d| d.deployment(arguments)).unwrap_or_default();
         differs(&got, target).map_or(Ok(()), |what| {
             Err(OsError::new(format!(
-                "rpm-ostree reported success, but what it staged differs from what was asked for: {what}"
+                "rpm-ostree reported success, but the staged deployment is not as requested: {what}"
             )))
         })
     }
@@ -360,7 +362,7 @@ impl OsBackend for RpmOstree {
 
     fn undo(&mut self, before: &Token) -> Result<(), OsError> {
         let before = UndoToken::read(before, "rpm-ostree")?;
-        let ids = self.ways_back(&before)?;
+        let ids = self.deployments_to_return_to(&before)?;
         let is = |d: Option<&RpmDeployment>| d.is_some_and(|d| ids.contains(&d.id));
         let mut status = self.idle()?;
         if status.next().is_some_and(|d| d.id == before.id) || is(status.pending()) {
@@ -391,7 +393,7 @@ impl OsBackend for RpmOstree {
 
     fn runs(&mut self, before: &Token) -> Result<bool, OsError> {
         let before = UndoToken::read(before, "rpm-ostree")?;
-        let ids = self.ways_back(&before)?;
+        let ids = self.deployments_to_return_to(&before)?;
         Ok(self.ask()?.booted().is_some_and(|d| ids.contains(&d.id)))
     }
 }

@@ -29,7 +29,7 @@ use crate::system::pull::Pull;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StagedAgain {
-    /// The deployment of before the change that was undone.
+    /// The deployment from before the change that was undone.
     stands_for: String,
     #[serde(flatten)]
     outcome: Outcome,
@@ -93,7 +93,7 @@ impl RpmOstree {
     /// The deployments that a machine may boot to be back where it was before a change: the one that the next boot came up in then;
     /// the one that ran, if the former was only staged, and so is gone once another one was; and the one in which its packages were
     /// staged again.
-    pub(super) fn ways_back(&self, before: &UndoToken) -> Result<Vec<String>, OsError> {
+    pub(super) fn deployments_to_return_to(&self, before: &UndoToken) -> Result<Vec<String>, OsError> {
         let mut ids = vec![before.id.clone()];
         if let Some(live) = &before.live {
             ids.push(live.booted.clone());
@@ -102,8 +102,8 @@ impl RpmOstree {
         Ok(ids)
     }
 
-    /// Stages the packages of before again, on the deployment that ran then. If that fails, the machine is safe without them. It is
-    /// recorded, and told as long as they are missing.
+    /// Stages the previous packages again, on the deployment that ran then. If that fails, the machine works without them;
+    /// the failure is recorded, and reported as long as they are missing.
     pub(super) fn stage_packages_again(&mut self, before: &UndoToken) -> Result<(), OsError> {
         let Some(live) = &before.live else { return Ok(()) };
         let status = self.idle()?;
@@ -126,7 +126,8 @@ impl RpmOstree {
             if error.killed {
                 return done;
             }
-            tracing::error!(why = %error.why, "the packages of before, which were only in the running system, are not staged again");
+            tracing::error!(why = %error.why, "the previous packages, which were only in the running system, are not staged \
+                again");
         }
         let after = self.ask()?;
         let pending = after.pending();
@@ -144,7 +145,8 @@ impl RpmOstree {
                 packages: missing,
                 why: match done {
                     Err(error) => error.why,
-                    Ok(()) => "rpm-ostree reported success, but nothing that has them is staged".to_owned(),
+                    Ok(()) => "rpm-ostree reported success, but no deployment with these packages is staged"
+                        .to_owned(),
                 },
             },
         };
@@ -172,7 +174,7 @@ impl RpmOstree {
         self.bring_live().map(|()| true)
     }
 
-    /// Why packages of before are not staged, and what to do. `None`: they are.
+    /// Why the previous packages are not staged, and the remedy. `None`: they are staged.
     pub(super) fn not_staged_again(&mut self) -> Result<Option<String>, OsError> {
         let Some(StagedAgain { outcome: Outcome::Failed { packages, why }, .. }) = self.staged_again()?
         else {

@@ -36,17 +36,17 @@ fn worker_pool(max: i64) -> MachineConfigPool {
     .unwrap()
 }
 
-/// A round over these nodes: two workers at once, each node for `waited` where it stands.
-fn decide(nodes: &[NodeView], waited: Duration, force: bool, etcd: &[&str]) -> Round {
+/// A round over these nodes: two workers at once, each node for `waited` in its present state.
+fn decide(nodes: &[NodeView], waited: Duration, force: bool, etcd: &[&str]) -> RestoreRound {
     let member =
         |node: &&str| EtcdMember { node: Arc::from(*node), ready: false, container: Some("old".into()) };
     beside(nodes, waited, force, &etcd.iter().map(member).collect::<Vec<_>>())
 }
 
 /// The same beside these members of etcd.
-fn beside(nodes: &[NodeView], waited: Duration, force: bool, etcd: &[EtcdMember]) -> Round {
-    let memory = nodes.iter().map(|n| (n.name.clone(), Memory { waited, sent_well: true })).collect();
-    round(&Seen { nodes, pools: &[worker_pool(2)], etcd, memory: &memory, limit: LIMIT, force })
+fn beside(nodes: &[NodeView], waited: Duration, force: bool, etcd: &[EtcdMember]) -> RestoreRound {
+    let memory = nodes.iter().map(|n| (n.name.clone(), NodeMemory { waited, sent_well: true })).collect();
+    round(&RoundInputs { nodes, pools: &[worker_pool(2)], etcd, memory: &memory, limit: LIMIT, force })
 }
 
 fn sent(nodes: &[NodeView]) -> Vec<String> {
@@ -70,7 +70,7 @@ fn a_pool_that_somebody_resumes_is_named_with_who_did_it() {
     let both = [("first", "2026-01-01T00:00:00Z"), ("kubectl-patch", "2026-01-02T00:00:00Z")];
     let pools = [pool("worker", false, &both), pool("master", true, &both), pool("infra", false, &[])];
     assert_eq!(
-        resumed(&pools),
+        unpaused_pools(&pools),
         ["MachineConfigPool worker (resumed by kubectl-patch) is", "MachineConfigPool infra is"]
     );
 }
@@ -79,27 +79,31 @@ fn a_pool_that_somebody_resumes_is_named_with_who_did_it() {
 fn a_node_stands_where_its_annotations_say() {
     let (w, e) = ("rendered-1", EMPTY_CONFIG);
     for (notes, sent_well, want) in [
-        (["", "", ""], false, Stand::Unmanaged),
-        (["", w, "Working"], false, Stand::Busy),
-        (IN, false, Stand::Ready),
-        ([w, "rendered-2", "Done"], false, Stand::Busy),
-        ([w, "rendered-2", "Working"], false, Stand::Busy),
-        ([w, "rendered-2", "Degraded"], false, Stand::Ready),
-        ([w, e, "Done"], true, Stand::Asked),
-        (GOING, true, Stand::Going),
-        (FAILED, true, Stand::Failed),
-        ([w, e, "Unreconcilable"], true, Stand::Failed),
+        (["", "", ""], false, RestoreState::Unmanaged),
+        (["", w, "Working"], false, RestoreState::Busy),
+        (IN, false, RestoreState::Ready),
+        ([w, "rendered-2", "Done"], false, RestoreState::Busy),
+        ([w, "rendered-2", "Working"], false, RestoreState::Busy),
+        ([w, "rendered-2", "Degraded"], false, RestoreState::Ready),
+        ([w, e, "Done"], true, RestoreState::Asked),
+        (GOING, true, RestoreState::Going),
+        (FAILED, true, RestoreState::Failed),
+        ([w, e, "Unreconcilable"], true, RestoreState::Failed),
         // It had failed before it was sent, or an earlier run has sent it.
-        (FAILED, false, Stand::Asked),
-        ([e, e, "Working"], true, Stand::Asked),
-        ([e, e, "Degraded"], true, Stand::Asked),
-        (BACK, false, Stand::Done),
+        (FAILED, false, RestoreState::Asked),
+        ([e, e, "Working"], true, RestoreState::Asked),
+        ([e, e, "Degraded"], true, RestoreState::Asked),
+        (BACK, false, RestoreState::Done),
     ] {
-        assert_eq!(stand(&node("n", "worker", notes, true), sent_well), want, "{notes:?} {sent_well}");
+        assert_eq!(
+            restore_state(&node("n", "worker", notes, true), sent_well),
+            want,
+            "{notes:?} {sent_well}"
+        );
     }
     let mut drained = node("n", "worker", FAILED, true);
     drained.desired_drain = Some(format!("drain-{EMPTY_CONFIG}").into());
-    assert_eq!(stand(&drained, false), Stand::Going);
+    assert_eq!(restore_state(&drained, false), RestoreState::Going);
 }
 
 #[test]

@@ -144,7 +144,7 @@ fn a_layered_pool_boots_into_its_image_once_a_node_has_proved_it() {
 
 #[test]
 fn a_list_replaces_what_was_known_only_when_it_is_whole() {
-    let mut mirror = Mirror::<u8>::default();
+    let mut mirror = WatchedObjects::<u8>::default();
     let keep = |name: &str| (name.to_owned(), 0);
     mirror.apply(Event::Init, keep);
     mirror.apply(Event::InitApply("a"), keep);

@@ -15,14 +15,14 @@ const TRIES: u32 = 2;
 const SUFFIX: &str = ".conf";
 const BEFORE: &str = "~before";
 
-/// Whose entry a file is, and what it says of boots.
+/// Which version of an entry a file is, and how many tries it has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Its boots are not counted.
     Plain,
     /// It has so many tries left.
     Counted(u32),
-    /// The entry of before a change that was not kept yet.
+    /// The previous entry, while the change is not kept yet.
     Before,
 }
 
@@ -55,12 +55,12 @@ pub(super) fn counted(stem: &str) -> String {
     format!("{stem}+{TRIES}{SUFFIX}")
 }
 
-/// The path of the entry of before a change.
+/// The path of the previous entry, while a change is not kept yet.
 pub(super) fn before(stem: &str) -> String {
     format!("{stem}{BEFORE}{SUFFIX}")
 }
 
-/// Of the files of one entry, the one that the boot loader boots next.
+/// The file of an entry that the boot loader boots next.
 pub(super) fn next<'f>(files: &[&'f str]) -> Option<&'f str> {
     let rank = |path: &str| match parts(path).map(|(_, kind)| kind) {
         Some(Kind::Counted(left)) if left > 0 => 3,

@@ -24,13 +24,13 @@ const LIMIT: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(300);
 
 /// The cluster, its registry, and the node that runs the builds' pods.
-pub(super) struct Ground {
+pub(super) struct BuildCluster {
     pub(super) client: Client,
     pub(super) registry: BuildRegistry,
     pub(super) node: NodeHandle,
 }
 
-impl Ground {
+impl BuildCluster {
     pub(super) async fn apply(&self, kind: &str, object: Value) {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         let params = PatchParams::apply("test").force();

@@ -2,14 +2,14 @@
 //! ends again during recovery. Every fault point of a change is tried: before and after each file-system and systemd
 //! call.
 //!
-//! Not here: the boots after a change of the operating system (`boot_points`).
+//! Not here: the boots after a change of the operating system (`boot_fault_points`).
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::{is_root, mk_host};
-use crate::pairs::pairs;
+use crate::config_pairs::pairs;
 use crate::prepared::{Prepared, copy, mk_os, prepare, same, state};
 use host::fault::{Fault, Faults, NoFaults, Point};
 use host::{Error, Recovery};
@@ -203,7 +203,7 @@ fn what_took_effect_is_taken_back_wherever_the_process_ends_or_a_call_fails() {
         return;
     }
     let mut kills = 0;
-    for pair in crate::pairs::effect_pairs() {
+    for pair in crate::config_pairs::effect_pairs() {
         let prepared = prepare(&pair);
         assert!(!prepared.plan.disruption.needs_reboot(), "{}", prepared.plan);
         assert!(prepared.plan.disruption.effects.len() > 1, "{}", prepared.plan);

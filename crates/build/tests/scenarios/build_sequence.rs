@@ -13,8 +13,10 @@ fn a_build_goes_from_its_config_to_an_image_in_force() {
     let name = w.names[0].clone();
     assert_eq!(w.builds[&name].spec.rendered_image_push_spec, format!("r.example.com:5000/team/os:{name}"));
     let place = "r.example.com:5000/team/os";
-    let pushed =
-        [format!("remember layers in {place}"), format!("remember what may be under the tag {place}:b1")];
+    let pushed = [
+        format!("remember layers in {place}"),
+        format!("remember an image that may have the tag {place}:b1"),
+    ];
     assert_eq!(
         w.step(),
         [&pushed[..], &["start b1".to_owned()]].concat(),

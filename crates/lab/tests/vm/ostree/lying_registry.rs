@@ -24,18 +24,18 @@ pub(super) enum Lie {
 }
 
 /// The registry. Dropping it ends it.
-pub(super) struct Liar {
+pub(super) struct LyingRegistry {
     port: u16,
     task: AbortHandle,
 }
 
-impl Drop for Liar {
+impl Drop for LyingRegistry {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Liar {
+impl LyingRegistry {
     /// Serves the images of `registry`. `other`: the digest of the manifest that is served instead of others.
     pub(super) async fn start(registry: &Registry, other: &str, lie: Lie) -> Self {
         let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.unwrap();

@@ -11,7 +11,7 @@ use ignition::{Config, Owner, Unit};
 
 use crate::content::Content;
 use crate::finding::{Irreconcilable, Scope};
-use crate::os::{OsWanted, kernel_type};
+use crate::os::{DesiredOs, kernel_type};
 use crate::paths;
 use crate::rules::{self, MODE_MAX};
 
@@ -22,7 +22,7 @@ pub const DEV_NULL: &str = "/dev/null";
 
 /// The wanted state of a path.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Want {
+pub enum DesiredPath {
     /// A file of the config.
     File {
         /// Contents.
@@ -69,13 +69,13 @@ pub enum Want {
 /// Managed paths, each once, in the order in which they are written.
 #[derive(Clone, Debug, Default)]
 pub struct Paths {
-    list: Vec<(String, Want)>,
+    list: Vec<(String, DesiredPath)>,
     index: HashMap<String, usize>,
 }
 
 impl Paths {
     /// Adds a path. If it is there already, it keeps its position and gets the new state.
-    pub fn put(&mut self, path: String, want: Want) {
+    pub fn put(&mut self, path: String, want: DesiredPath) {
         match self.index.get(&path).and_then(|i| self.list.get_mut(*i)) {
             Some(earlier) => earlier.1 = want,
             None => {
@@ -86,20 +86,20 @@ impl Paths {
     }
 
     /// Each path with its wanted state.
-    pub fn iter(&self) -> std::slice::Iter<'_, (String, Want)> {
+    pub fn iter(&self) -> std::slice::Iter<'_, (String, DesiredPath)> {
         self.list.iter()
     }
 
     /// Keeps only some of the paths.
-    pub fn retain(&mut self, keep: impl FnMut(&(String, Want)) -> bool) {
+    pub fn retain(&mut self, keep: impl FnMut(&(String, DesiredPath)) -> bool) {
         self.list.retain(keep);
         self.index = self.list.iter().enumerate().map(|(i, (p, _))| (p.clone(), i)).collect();
     }
 }
 
 impl<'p> IntoIterator for &'p Paths {
-    type Item = &'p (String, Want);
-    type IntoIter = std::slice::Iter<'p, (String, Want)>;
+    type Item = &'p (String, DesiredPath);
+    type IntoIter = std::slice::Iter<'p, (String, DesiredPath)>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
@@ -119,32 +119,32 @@ pub fn parsed_entries() -> u64 {
 
 /// A parsed config.
 #[derive(Clone, Default)]
-pub struct Wanted {
+pub struct DesiredHost {
     /// The Ignition config.
     pub config: Config,
     /// Managed paths, in the order in which they are written.
     pub paths: Paths,
     /// What it wants of the operating system.
-    pub os: OsWanted,
+    pub os: DesiredOs,
     /// Its FIPS flag.
     pub fips: bool,
     /// Entries that cannot be applied to any host, each with its path.
     pub refused: Vec<Irreconcilable>,
 }
 
-impl fmt::Debug for Wanted {
+impl fmt::Debug for DesiredHost {
     /// Leaves out the Ignition config, which holds contents and password hashes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { config: _, paths, os, fips, refused } = self;
-        let mut out = f.debug_struct("Wanted");
+        let mut out = f.debug_struct("DesiredHost");
         out.field("paths", paths).field("os", os).field("fips", fips).field("refused", refused);
         out.finish_non_exhaustive()
     }
 }
 
-impl Wanted {
-    /// Parses a config. Faults of single files are collected in [`Wanted::refused`]. To move to the config, continue
-    /// with [`Wanted::accepted`]. To compare a host with the config in effect, use [`Wanted::as_applied`]. To leave a
+impl DesiredHost {
+    /// Parses a config. Faults of single files are collected in [`DesiredHost::refused`]. To move to the config, continue
+    /// with [`DesiredHost::accepted`]. To compare a host with the config in effect, use [`DesiredHost::as_applied`]. To leave a
     /// config, take it as it is: it was applied once, so faults that this version finds in it must not prevent leaving
     /// it.
     ///
@@ -174,7 +174,7 @@ impl Wanted {
         let entries = storage.files.len() + storage.directories.len() + storage.links.len();
         PARSED_ENTRIES.set(PARSED_ENTRIES.get() + (entries + config.systemd.units.len()) as u64);
         let mut paths = Paths::default();
-        let mut want = |path: String, what: Want| paths.put(path, what);
+        let mut want = |path: String, what: DesiredPath| paths.put(path, what);
         // A folder comes before its contents.
         let mut directories: Vec<_> = config.storage.directories.iter().enumerate().collect();
         directories.sort_by(|(_, a), (_, b)| a.path.cmp(&b.path));
@@ -190,7 +190,7 @@ impl Wanted {
                 }
             };
             let (user, group, overwrite) = (d.user.clone(), d.group.clone(), d.overwrite);
-            want(d.path.clone(), Want::Dir { mode, user, group, overwrite });
+            want(d.path.clone(), DesiredPath::Dir { mode, user, group, overwrite });
         }
         for (i, f) in config.storage.files.iter().enumerate() {
             let at = format!("spec.config.storage.files[{i}]");
@@ -215,16 +215,22 @@ impl Wanted {
                 Ok(_) if unescaped.is_some() => {
                     let (user, group) = (f.user.clone(), f.group.clone());
                     let empty = Content::new(Vec::new());
-                    want(f.path.clone(), Want::File { content: empty, mode, user, group, at });
+                    want(f.path.clone(), DesiredPath::File { content: empty, mode, user, group, at });
                 }
                 Ok(bytes) => {
                     let (user, group) = (f.user.clone(), f.group.clone());
-                    want(f.path.clone(), Want::File { content: Content::new(bytes), mode, user, group, at });
+                    want(
+                        f.path.clone(),
+                        DesiredPath::File { content: Content::new(bytes), mode, user, group, at },
+                    );
                 }
                 Err(e) => {
                     let (user, group) = (f.user.clone(), f.group.clone());
                     let empty = Content::new(Vec::new());
-                    want(f.path.clone(), Want::File { content: empty, mode, user, group, at: at.clone() });
+                    want(
+                        f.path.clone(),
+                        DesiredPath::File { content: empty, mode, user, group, at: at.clone() },
+                    );
                     let at = format!("{at}.contents");
                     refuse(&at, format!("{}: {e}", f.path), "give the contents as a data URL");
                 }
@@ -233,12 +239,12 @@ impl Wanted {
         for l in &config.storage.links {
             let (target, hard) = (l.target.clone().unwrap_or_default(), l.hard == Some(true));
             let (user, group, overwrite) = (l.user.clone(), l.group.clone(), l.overwrite);
-            want(l.path.clone(), Want::Link { target, hard, user, group, overwrite });
+            want(l.path.clone(), DesiredPath::Link { target, hard, user, group, overwrite });
         }
         for (i, u) in config.systemd.units.iter().enumerate() {
             unit_paths(u, &format!("spec.config.systemd.units[{i}]"), &mut want);
         }
-        let os = OsWanted {
+        let os = DesiredOs {
             image: spec.os_image_url.clone(),
             kernel_arguments: spec.kernel_arguments.clone().unwrap_or_default(),
             kernel_type: kernel_type(&spec.kernel_type).to_owned(),
@@ -266,23 +272,23 @@ impl Wanted {
 
     /// Whether an entry was written as it is given when the config was applied, judged by today's rules.
     #[must_use]
-    pub fn was_applied(&self, want: &Want) -> bool {
+    pub fn was_applied(&self, want: &DesiredPath) -> bool {
         let refused = |at: &str| {
             self.refused.iter().any(|b| b.path.strip_prefix(at).is_some_and(|r| r.starts_with('.')))
         };
-        !matches!(want, Want::File { at, .. } if refused(at))
+        !matches!(want, DesiredPath::File { at, .. } if refused(at))
     }
 
     /// The wanted state of a path, if it is managed.
     #[must_use]
-    pub fn at(&self, path: &str) -> Option<&Want> {
+    pub fn at(&self, path: &str) -> Option<&DesiredPath> {
         self.paths.index.get(path).and_then(|i| self.paths.list.get(*i)).map(|(_, w)| w)
     }
 }
 
 /// The paths of a unit and its drop-ins.
-fn unit_paths(u: &Unit, at: &str, want: &mut impl FnMut(String, Want)) {
-    let file = |text: &str, at: String| Want::File {
+fn unit_paths(u: &Unit, at: &str, want: &mut impl FnMut(String, DesiredPath)) {
+    let file = |text: &str, at: String| DesiredPath::File {
         content: Content::new(text.as_bytes().to_vec()),
         mode: FILE_MODE,
         user: Owner::default(),
@@ -291,15 +297,15 @@ fn unit_paths(u: &Unit, at: &str, want: &mut impl FnMut(String, Want)) {
     };
     for (i, d) in u.dropins.iter().enumerate() {
         let what = match d.contents.as_deref() {
-            None | Some("") => Want::Nothing,
+            None | Some("") => DesiredPath::Nothing,
             Some(text) => file(text, format!("{at}.dropins[{i}]")),
         };
         want(paths::dropin(&u.name, &d.name), what);
     }
     match (u.mask, u.contents.as_deref()) {
-        (Some(true), _) => want(paths::unit(&u.name), Want::Mask),
+        (Some(true), _) => want(paths::unit(&u.name), DesiredPath::Mask),
         (_, Some(text)) if !text.is_empty() => want(paths::unit(&u.name), file(text, at.to_owned())),
-        (Some(false), _) => want(paths::unit(&u.name), Want::Nothing),
+        (Some(false), _) => want(paths::unit(&u.name), DesiredPath::Nothing),
         _ => {}
     }
 }

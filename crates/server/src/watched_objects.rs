@@ -7,20 +7,20 @@ use std::collections::BTreeMap;
 
 /// The objects of one kind by name, kept up to date by a watch.
 #[derive(Debug)]
-pub(crate) struct Mirror<T> {
+pub(crate) struct WatchedObjects<T> {
     /// The objects of the last complete list, with what has changed since.
     pub(crate) items: BTreeMap<String, T>,
     listing: BTreeMap<String, T>,
     ready: bool,
 }
 
-impl<T> Default for Mirror<T> {
+impl<T> Default for WatchedObjects<T> {
     fn default() -> Self {
         Self { items: BTreeMap::new(), listing: BTreeMap::new(), ready: false }
     }
 }
 
-impl<T> Mirror<T> {
+impl<T> WatchedObjects<T> {
     /// Applies an event. A new list replaces the old items only once it is complete.
     pub(crate) fn apply<K>(&mut self, event: Event<K>, keep: impl Fn(K) -> (String, T)) {
         match event {

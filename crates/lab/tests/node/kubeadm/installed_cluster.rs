@@ -20,14 +20,14 @@ const POLL: Duration = Duration::from_millis(500);
 /// The product's namespace.
 pub(crate) const NAMESPACE: &str = "openshift-machine-config-operator";
 
-pub(crate) struct Site {
+pub(crate) struct InstalledCluster {
     pub(crate) cluster: Kubeadm,
     pub(crate) client: Client,
     /// Released after the cluster is gone: fields are dropped in this order.
     _place: SemaphorePermit<'static>,
 }
 
-impl Site {
+impl InstalledCluster {
     /// Starts a cluster whose nodes have the image. `None`: skipped, with a message.
     pub(crate) async fn start(control_planes: usize, workers: usize) -> Option<Self> {
         if !lab::require_root() {

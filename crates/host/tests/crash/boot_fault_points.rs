@@ -2,12 +2,12 @@
 //! deployment or falls back, somebody reboots it in order, and the recovery after the boot ends at any instruction too. Disk and operating
 //! system agree in the end.
 //!
-//! Not here: changes without a boot (`points`).
+//! Not here: changes without a boot (`fault_points`).
 
 use std::sync::Arc;
 
 use crate::common::{is_root, mk_host};
-use crate::points::{Injection, What};
+use crate::fault_points::{Injection, What};
 use crate::prepared::{Deployments, Prepared, boot, copy, mk_os, prepare, same, state};
 use host::fault::NoFaults;
 use host::{OsBackend, Recovery};
@@ -65,7 +65,7 @@ impl Prepared {
 /// Every `nth` point of a change of the OS, each with a boot that comes up either way, and of the recovery after it.
 fn kill_and_boot_everywhere(nth: usize, nth_of_recovery: usize) -> usize {
     let mut kills = 0;
-    for pair in crate::pairs::os_pairs() {
+    for pair in crate::config_pairs::os_pairs() {
         let prepared = prepare(&pair);
         // One more than there are: then the change completes.
         for at in (0..=prepared.points()).rev().step_by(nth) {
@@ -171,7 +171,7 @@ impl Prepared {
 /// had to go back, and how many kills there were.
 fn reboot_in_order_everywhere(nth: usize, nth_of_recovery: usize) -> (usize, usize) {
     let (mut back, mut kills) = (0, 0);
-    for pair in crate::pairs::os_pairs() {
+    for pair in crate::config_pairs::os_pairs() {
         let prepared = prepare(&pair);
         for at in (0..=prepared.points()).rev().step_by(nth) {
             let (went_back, passed) = prepared.kill_and_reboot_in_order(at, None);

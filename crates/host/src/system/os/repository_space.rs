@@ -1,7 +1,7 @@
 //! Whether the file system of OSTree's repository has room for an image: before the fetch, and again as soon as the program
 //! that fetches says how large it is. OSTree stops itself, but only when the disk is full to its limit.
 //!
-//! Not here: `/boot` (see `boot_room`). An EFI system partition is written to only where it is `/boot`.
+//! Not here: `/boot` (see `boot_space`). An EFI system partition is written to only where it is `/boot`.
 
 use crate::disk::root::Root;
 use crate::system::os::OsError;
@@ -11,8 +11,8 @@ use crate::system::pull::Pull;
 /// How much of the file system OSTree leaves free, if its repository does not say otherwise (ostree.repo-config(5)).
 const LEFT_FREE_PERCENT: u64 = 3;
 
-/// Checks that there is room at all, and has the fetch end once it is known not to fit. A host whose repository is elsewhere
-/// is not checked.
+/// Checks that there is free space, and makes the fetch stop as soon as it is known not to fit. A host whose repository is
+/// elsewhere is not checked.
 ///
 /// # Errors
 /// There is none, with what to do.
@@ -30,9 +30,9 @@ pub(super) fn limit(root: &Root, pull: &Pull) -> Result<(), OsError> {
     }
 }
 
-/// Whether a fetch that failed with this error did so for want of room: it was known not to fit, the program says that the disk is full,
-/// or no room is left. The program refuses an object that does not fit while smaller ones still would, so the room that is left does not
-/// tell alone.
+/// Whether a fetch failed because there was too little space: it was known not to fit, the program reports a full disk, or
+/// no space is left. The free space alone does not prove it: the program also refuses an object that does not fit while
+/// smaller ones still would.
 pub(super) fn is_short(root: &Root, pull: &Pull, error: &OsError) -> bool {
     !pull.is_called_off()
         && (pull.too_large().is_some() || says_full(&error.why) || limit(root, pull).is_err())
@@ -41,7 +41,8 @@ pub(super) fn is_short(root: &Root, pull: &Pull, error: &OsError) -> bool {
 const REMEDY: &str = "free space on its file system (df -h /sysroot), for example with ostree admin cleanup. OSTree leaves a \
     part of it free (min-free-space-percent in /ostree/repo/config)";
 
-/// Why a fetch ended, if it was for want of room. What it fetches takes at least as much on the disk.
+/// The error of a fetch that ended because there was too little space. The image takes at least as much on the disk as its
+/// download.
 pub(super) fn refusal(pull: &Pull) -> Option<OsError> {
     let (need, room) = pull.too_large()?;
     Some(OsError::new(format!(
@@ -101,7 +102,7 @@ mod tests {
         assert!(refusal(&pull).is_none(), "there is no such repository");
         std::fs::create_dir_all(dir.path().join("ostree/repo")).unwrap();
         limit(&root, &pull).unwrap();
-        pull.hear(b"layers needed: 1 (9000000.0 TB)\n");
+        pull.take_output(b"layers needed: 1 (9000000.0 TB)\n");
         let why = refusal(&pull).unwrap().why;
         assert!(
             why.starts_with("/ostree/repo: 9000000000000000000 bytes") && why.contains("cleanup"),

@@ -37,7 +37,7 @@ impl Host {
     pub(crate) fn write_needed(&self, path: &str, bytes: &[u8]) -> Result<(), FsError> {
         match self.root.write_bytes(path, bytes, PRIVATE) {
             Err(full) if is_full(&full) && !self.root.found(paths::TRIAL_RESERVE)?.is_absent() => {
-                tracing::warn!(%path, "the disk is full; using the room that was kept for the end of the trial");
+                tracing::warn!(%path, "the disk is full; using the space that was reserved for the end of the trial");
                 self.root.discard_temporary(path)?;
                 self.root.remove(paths::TRIAL_RESERVE)?;
                 self.root.write_bytes(path, bytes, PRIVATE)

@@ -37,9 +37,9 @@ const ASIDE: [&str; 2] = [c::PINNED_DEGRADED, c::PINNED_PROGRESSING];
 
 /// The beginning of the message of a node that pulls its OS image.
 const PULLING: &str = "Pulling the OS image: ";
-/// In the message of a drain: what follows it is what the drain waits for.
+/// In the message of a drain, this precedes the text that says what the drain waits for.
 const WAITS: &str = "; it waits for ";
-/// In the message of a drain that is over: what follows it is what the drain waited for last.
+/// In the message of a drain that is over, this precedes the text that says what the drain waited for last.
 pub(crate) const WAITED: &str = "; it waited for ";
 
 /// How far the pull of the OS image is that goes on now. `None`: no pull goes on.
@@ -367,7 +367,7 @@ fn put(list: &mut Vec<NodeStepCondition>, step: &StepCondition, now: &Time) {
                 have.last_transition_time = now.clone();
             }
             (have.status, have.reason, have.message) = (status, reason, message);
-            // Who asks later why it took so long has nothing else: events end after an hour.
+            // This record is the only later source for why an update took long: events are deleted after an hour.
             if let Some(what) = waited.filter(|_| is_over) {
                 have.message.push_str(WAITED);
                 have.message.push_str(&what);
