@@ -31,6 +31,10 @@ const BOOTSTRAPS: [&str; 3] = [
 ];
 /// The time limit for connecting to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection is closed when nothing arrives on it for this long. Lists and the start of a watch have no other limit, and a
+/// connection that died silently would keep them for ever. The server ends a watch well before: after 290 s, which is what
+/// `kube`'s watcher asks for.
+const SILENCE: Duration = Duration::from_secs(330);
 /// How often to check whether the credentials were renewed. The kubelet renews them weeks before they expire.
 const CHECK_PERIOD: Duration = Duration::from_secs(60);
 /// The pause between checks for credentials: on a new machine the kubelet needs a while to get them.
@@ -101,6 +105,7 @@ pub(crate) async fn connect(
         Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| fail(e.to_string()))?;
     client::settle_proxy(&mut config, names_proxy);
     config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(SILENCE);
     // The agent retries by itself, with the reason in its log and status.
     config.default_retry = false;
     let server = match config.proxy_url {

@@ -176,7 +176,7 @@ impl Host {
     /// # Errors
     /// Another process is changing the host, the journal is damaged, or the undo fails. The next call continues.
     pub fn recover(&mut self) -> Result<Recovery, Error> {
-        let _lock = Lock::take(&self.root)?;
+        let _lock = Lock::take_soon(&self.root)?;
         // First, because the recovery asks whether userspace has been restarted since the change.
         match self.mark_boot() {
             Err(e) if !e.killed() => {

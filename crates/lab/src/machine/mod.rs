@@ -378,9 +378,10 @@ impl Inner {
                     enter(leader, ["systemctl", "is-active", "multi-user.target"], Duration::from_secs(5))
                         .await
                 && active.stdout.trim() == "active"
+                // On a busy computer it may take longer. Then it is read again: a machine that is up is not to be switched off.
+                && let Ok(boot_id) =
+                    enter(leader, ["cat", "/proc/sys/kernel/random/boot_id"], Duration::from_secs(5)).await
             {
-                let boot_id =
-                    enter(leader, ["cat", "/proc/sys/kernel/random/boot_id"], Duration::from_secs(5)).await?;
                 return Ok((leader, boot_id.stdout.trim().to_owned()));
             }
             tokio::time::sleep(BOOT_POLL).await;

@@ -247,7 +247,9 @@ impl InstalledCluster {
     /// Removes the installation. The agents run in pods, and have to restore the hosts before they go.
     pub(crate) async fn uninstall(&self, nodes: &[&RealNode]) {
         let start = Instant::now();
-        let said = self.mco_within(&["uninstall", "--yes", "--restore-hosts"], LIMIT).await;
+        // Before the time limit, so that the command itself names the node that it waits for.
+        let args = ["uninstall", "--yes", "--restore-hosts", "--restore-timeout=8m"];
+        let said = self.mco_within(&args, LIMIT).await;
         assert!(said.ends_with("uninstalled; hosts have their own files again\n"), "{said}");
         eprintln!("hosts are back and the installation is gone after {:.0} s", start.elapsed().as_secs_f64());
         for node in nodes {

@@ -113,16 +113,19 @@ fn pem(name: &str) -> String {
 /// can wait, when the agent stops.
 pub(super) async fn rotation(cluster: &Cluster, node: &NodeHandle) {
     let starts = async || node.read_file("/var/kubelet.log").await.unwrap().lines().count();
-    // The CAs here are not the API server's. The agent's own kubeconfig names a file, so it is left alone.
+    // The CAs here are not the API server's. The kubeconfigs of both agents name a file, so they are left alone: an agent that took
+    // these CAs over would reach the API server no more.
     let own = "/etc/mco-lab/daemon.kubeconfig";
-    let mut config: Value = api::yaml::from_str(&node.read_file(own).await.unwrap()).unwrap();
-    let entry = config["clusters"][0]["cluster"].as_object_mut().unwrap();
-    let data = entry.remove("certificate-authority-data").unwrap();
-    entry.insert("certificate-authority".to_owned(), json!("/etc/mco-lab/ca.crt"));
-    let on_node = |path: &str| node.root_of_boot().unwrap().join(path.trim_start_matches('/'));
-    std::fs::write(on_node("/etc/mco-lab/ca.crt"), STANDARD.decode(text(&data)).unwrap()).unwrap();
-    std::fs::write(on_node(own), config.to_string()).unwrap();
-    node.run(["systemctl", "restart", DAEMON_UNIT]).await.unwrap();
+    for node in [node, &cluster.lab.node(1)] {
+        let mut config: Value = api::yaml::from_str(&node.read_file(own).await.unwrap()).unwrap();
+        let entry = config["clusters"][0]["cluster"].as_object_mut().unwrap();
+        let data = entry.remove("certificate-authority-data").unwrap();
+        entry.insert("certificate-authority".to_owned(), json!("/etc/mco-lab/ca.crt"));
+        let on_node = |path: &str| node.root_of_boot().unwrap().join(path.trim_start_matches('/'));
+        std::fs::write(on_node("/etc/mco-lab/ca.crt"), STANDARD.decode(text(&data)).unwrap()).unwrap();
+        std::fs::write(on_node(own), config.to_string()).unwrap();
+        node.run(["systemctl", "restart", DAEMON_UNIT]).await.unwrap();
+    }
     let old = pem("old-signer");
     for path in KUBECONFIGS {
         let text = format!(

@@ -135,6 +135,8 @@ pub async fn restore_hosts(
     pause(client, limit, &mut progress).await?;
     let mut watch = Watch::default();
     let mut silent: Option<Instant> = None;
+    // Since when none of the nodes that are to go could be sent.
+    let mut unsent: Option<Instant> = None;
     loop {
         let seen = async {
             Ok::<_, CallError>((cluster::pools(client).await?, nodes(client).await?, etcd(client).await?))
@@ -170,21 +172,37 @@ pub async fn restore_hosts(
             let left = round.not_restored().into_iter().map(|(name, why)| (name.to_string(), why)).collect();
             return if force { Ok(left) } else { Err(UninstallError::NotRestored { nodes: left }) };
         }
+        let (mut refused, mut sent) = (None, false);
         for node in nodes.iter().filter(|n| round.send.contains(&n.name)) {
-            if send(client, node, &etcd).await? {
-                if !node.state.is_bad() {
-                    watch.sent_well.insert(node.name.clone());
-                }
-                progress(Progress::Sent(node.name.to_string()));
+            // Also where no answer comes: it may have been sent all the same.
+            if node.state.is_bad() {
+                watch.sent_well.remove(&node.name);
+            } else {
+                watch.sent_well.insert(node.name.clone());
             }
+            match send(client, node, &etcd).await? {
+                None => {
+                    sent = true;
+                    progress(Progress::Sent(node.name.to_string()));
+                }
+                Some(error) => refused = Some(error),
+            }
+        }
+        match refused.filter(|_| !sent) {
+            None => unsent = None,
+            Some(error) if unsent.get_or_insert_with(Instant::now).elapsed() > limit => {
+                return Err(error.into());
+            }
+            Some(_) => {}
         }
         let more = LOOK_PER_NODE.saturating_mul(u32::try_from(nodes.len()).unwrap_or(u32::MAX));
         tokio::time::sleep(LOOK + more).await;
     }
 }
 
-/// Sends a node to the empty config. `false`: it has changed since it was looked at, or does not answer; the next round sees.
-async fn send(client: &Client, node: &NodeView, etcd: &[EtcdMember]) -> Result<bool, CallError> {
+/// Sends a node to the empty config. An error in `Ok`: the node has changed since it was looked at, or the API server serves nobody;
+/// the next round tries again.
+async fn send(client: &Client, node: &NodeView, etcd: &[EtcdMember]) -> Result<Option<CallError>, CallError> {
     let api: Api<Node> = Api::all(client.clone());
     let mut notes = Map::from_iter([(annotation::DESIRED_CONFIG.to_owned(), json!(EMPTY_CONFIG))]);
     // As for every other update: after the reboot the pod of etcd tells by it whether it is the one from before.
@@ -196,8 +214,8 @@ async fn send(client: &Client, node: &NodeView, etcd: &[EtcdMember]) -> Result<b
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let request = api.patch_metadata(&node.name, &params, &patch);
     match call(|| format!("patch Node {}", node.name), request).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.is_conflict() || error.is_not_found() || error.is_outage() => Ok(false),
+        Ok(_) => Ok(None),
+        Err(error) if error.is_conflict() || error.is_not_found() || error.is_outage() => Ok(Some(error)),
         Err(error) => Err(error),
     }
 }
@@ -311,5 +329,28 @@ mod tests {
         let (client, _) = server(vec![refusal(503, "starts"); 200]);
         let error = pause(&client, Duration::from_secs(60), &mut drop).await.unwrap_err();
         assert!(client::chain(&error).contains("starts"), "{error:?}");
+    }
+
+    /// Lists work, and no Node can be changed: a webhook is down, say.
+    #[tokio::test(start_paused = true)]
+    async fn nodes_that_cannot_be_sent_end_the_removal_after_the_time_limit() {
+        let serve = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
+            let is_patch = request.method() == http::Method::PATCH;
+            let node = json!({"metadata": {"name": "n", "annotations": {
+                annotation::CURRENT_CONFIG: "rendered-1", annotation::DESIRED_CONFIG: "rendered-1", annotation::STATE: "Done"}}});
+            let (code, answer) = match request.uri().path().rsplit('/').next() {
+                _ if is_patch => refusal(500, "the webhook is down"),
+                Some("nodes") => (200, json!({"metadata": {}, "items": [node]})),
+                _ => (200, json!({"metadata": {}, "items": []})),
+            };
+            let body = kube::client::Body::from(answer.to_string().into_bytes());
+            Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
+        });
+        let client = Client::new(serve, "default");
+        let begin = Instant::now();
+        let ended = restore_hosts(&client, Duration::from_secs(60), false, drop).await;
+        let error = client::chain(&ended.unwrap_err());
+        assert!(error.contains("patch Node n") && error.contains("the webhook is down"), "{error}");
+        assert!((60..70).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
     }
 }
