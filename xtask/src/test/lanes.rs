@@ -143,7 +143,8 @@ fn once_more(mut done: Done, folder: &Path) -> Done {
     done
 }
 
-/// The next job for a spare lane, once the processors have time for it; `None` when no job is left. One spare lane after the other
+/// The next job for a spare lane, once the processors have time for it; `None` when no job is left. It is the shortest: the long
+/// ones are virtual machines and whole clusters, and more of them at once than there are processors make each other time out. One spare lane after the other
 /// watches the processors. They would all see the same free time, and take it together.
 fn next_with_time(jobs: &Mutex<VecDeque<Job>>, sampling: &Mutex<()>) -> Option<Job> {
     let _alone = lock(sampling);
@@ -152,7 +153,7 @@ fn next_with_time(jobs: &Mutex<VecDeque<Job>>, sampling: &Mutex<()>) -> Option<J
         let before = Ticks::now()?;
         std::thread::sleep(SAMPLE);
         if Ticks::now()?.needed_since(before, is_niced()) < BUSY_ENOUGH {
-            return lock(jobs).pop_front();
+            return lock(jobs).pop_back();
         }
     }
     None

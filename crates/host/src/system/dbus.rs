@@ -17,7 +17,7 @@ use zbus::{Connection, OwnedObjectPath, OwnedVariant, Proxy, Variant};
 use crate::paths::BOOT_ID;
 use crate::system::systemd::ServiceAction;
 use crate::system::systemd::{Rationale, Systemd, SystemdError, UnitFileState, UnitState, UnitVerb};
-use connection::{CALL, LOGIND, SYSTEMD, is_not_found, is_there, proxy, text};
+use connection::{CALL, LOGIND, SYSTEMD, is_broken, is_not_found, is_there, proxy, text};
 
 /// How long after a job its unit is looked at again.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -70,6 +70,24 @@ impl DbusSystemd {
         }
     }
 
+    /// Asks for a reboot. `false`: the connection broke, and it is unknown whether anybody has heard it; the next call makes a new
+    /// connection.
+    fn ask_to_reboot(&mut self) -> Result<bool> {
+        let asked = self.run("reboot", "the machine", CALL, |c| async move {
+            match begin_reboot(&c).await {
+                Err(e) if is_broken(&e) => {
+                    tracing::warn!(error = %text(&e), "the connection broke while the reboot was asked for");
+                    Ok(false)
+                }
+                done => done.map(|()| true),
+            }
+        })?;
+        if !asked {
+            self.connection = None;
+        }
+        Ok(asked)
+    }
+
     /// What systemd knows of units.
     fn listed(&mut self, units: &[&str]) -> Result<Vec<ListedUnit>> {
         self.run("read the state of", &units.join(" "), CALL, |c| async move {
@@ -105,6 +123,19 @@ async fn start_transient(manager: &Proxy<'_>, unit: &str, program: &str) -> zbus
     ];
     let others: Vec<(&str, Vec<(&str, Variant<'_>)>)> = Vec::new();
     manager.call("StartTransientUnit", &(unit, "replace", properties, others)).await
+}
+
+/// Asks logind to reboot, and systemd if logind does not.
+async fn begin_reboot(c: &Connection) -> zbus::Result<()> {
+    let logind = async { proxy(c, LOGIND).await?.call::<_, _, ()>("Reboot", &(false,)).await };
+    match logind.await {
+        Err(e) if !is_broken(&e) => {
+            tracing::warn!(error = %text(&e), "logind does not reboot; asking systemd");
+            let how = ("reboot.target", "replace-irreversibly");
+            proxy(c, SYSTEMD).await?.call::<_, _, OwnedObjectPath>("StartUnit", &how).await.map(drop)
+        }
+        done => done,
+    }
 }
 
 impl Systemd for DbusSystemd {
@@ -323,18 +354,12 @@ impl Systemd for DbusSystemd {
     /// logind it starts systemd's reboot target.
     fn reboot(&mut self, rationale: &Rationale) -> Result<()> {
         tracing::info!(rationale = %rationale.0, "rebooting");
-        self.run("reboot", "the machine", CALL, |c| async move {
-            let logind = async { proxy(&c, LOGIND).await?.call::<_, _, ()>("Reboot", &(false,)).await };
-            match logind.await {
-                Ok(()) => Ok(()),
-                Err(e) => {
-                    tracing::warn!(error = %text(&e), "logind does not reboot; asking systemd");
-                    let manager = proxy(&c, SYSTEMD).await?;
-                    let how = ("reboot.target", "replace-irreversibly");
-                    manager.call::<_, _, OwnedObjectPath>("StartUnit", &how).await.map(drop)
-                }
-            }
-        })
+        // The bus ends early in a shutdown. What was asked may be on its way then, and asking twice does no harm: without a bus,
+        // systemd itself is asked.
+        if self.ask_to_reboot()? || self.ask_to_reboot()? {
+            return Ok(());
+        }
+        Err(SystemdError::new("reboot", "the machine", "the connection to systemd broke twice"))
     }
 
     fn boot_id(&mut self) -> Result<String> {

@@ -98,7 +98,7 @@ async fn a_person_signs_in_and_out_and_a_token_that_ends_takes_the_page_with_it(
     browser.value("document.querySelector('[data-check]').click()");
     browser.wait("/(more than|does not answer)/.test(document.querySelector('main').innerText)").await;
     let said = browser.value("document.querySelector('main section').innerText");
-    assert!(said.as_str().unwrap().contains("more than 2 MiB is not looked at here"), "{said}");
+    assert!(said.as_str().unwrap().contains("more than 2 MiB is not accepted here"), "{said}");
 
     // After signing out there is only the form; going back shows nothing of the cluster either.
     browser.value("document.getElementById('sign-out').click()");

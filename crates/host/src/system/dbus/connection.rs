@@ -169,6 +169,11 @@ pub(super) fn text(e: &zbus::Error) -> String {
     }
 }
 
+/// Whether the connection broke: it is unknown whether the call arrived.
+pub(super) fn is_broken(e: &zbus::Error) -> bool {
+    matches!(e, zbus::Error::InputOutput(_))
+}
+
 /// Whether systemd reports that there is no such unit file.
 pub(super) fn is_not_found(e: &zbus::Error) -> bool {
     match e {
