@@ -38,17 +38,22 @@ pub(super) fn check(root: &Path, scope: Scope) -> anyhow::Result<()> {
         Scope::Quick => (TESTS, CONTROL_PLANE, CLUSTERS),
         Scope::All => (ALL_BUILT, MACHINES, RUNNING),
     };
-    let mut folders = vec![];
     let lab = lab::Environment::read();
-    for (path, full) in [(root.join("target"), target), (lab.cache, cache), (lab.data, temporary)] {
-        folders.push(Folder { disk: existing(&path)?.1.dev(), has: prune::size(&path)?, path, full });
-    }
+    let mut folders: Vec<Folder> = vec![];
     let mut free = BTreeMap::new();
-    for folder in &folders {
-        let path = existing(&folder.path)?.0;
-        let disk = rustix::fs::statvfs(&path)
-            .with_context(|| format!("cannot read how much room {} has", path.display()))?;
-        free.insert(folder.disk, disk.f_bavail.saturating_mul(disk.f_frsize));
+    for (path, full) in [(root.join("target"), target), (lab.cache, cache), (lab.data, temporary)] {
+        let (at, about) = existing(&path)?;
+        let disk = rustix::fs::statvfs(&at)
+            .with_context(|| format!("cannot read how much room {} has", at.display()))?;
+        free.insert(about.dev(), disk.f_bavail.saturating_mul(disk.f_frsize));
+        folders.push(Folder { path, disk: about.dev(), full, has: 0 });
+    }
+    // What the folders have matters, and is measured, only where there is no room for all of it.
+    if lacking(&folders, &free).is_none() {
+        return Ok(());
+    }
+    for folder in &mut folders {
+        folder.has = prune::size(&folder.path)?;
     }
     match lacking(&folders, &free) {
         Some(why) => bail!(why),

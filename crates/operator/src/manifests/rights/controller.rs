@@ -29,6 +29,12 @@ pub fn controller() -> Vec<Value> {
     rules::RULES.iter().map(value).collect()
 }
 
+/// The kinds of this group that the controller only reads.
+pub(super) fn read_by_controller(group: &str) -> Vec<&'static str> {
+    let rules = rules::RULES.iter().filter(|rule| rule.group == group && rule.verbs == READ);
+    rules.flat_map(|rule| rule.resources).copied().collect()
+}
+
 pub(super) fn controller_in_namespace(pull_secret: Option<&str>) -> Vec<Value> {
     let mut pull = vec![PULL_SECRET];
     pull.extend(pull_secret.filter(|name| *name != PULL_SECRET));

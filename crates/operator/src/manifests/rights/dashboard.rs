@@ -1,10 +1,8 @@
 //! The rights of the dashboard, and of the people who look at it.
 
+use super::controller::read_by_controller;
 use super::objects::{READ, account, cluster_binding, cluster_role, named, role, rule};
-use super::{
-    AGENT, CONTROLLER, DASHBOARD, OPENSHIFT_SETTINGS, OPERATOR, SERVER, SETTINGS_GROUP, VIEWER,
-    who_reads_metrics,
-};
+use super::{AGENT, CONTROLLER, DASHBOARD, OPERATOR, SERVER, SETTINGS_GROUP, VIEWER, who_reads_metrics};
 use api::boot_token;
 use api::names::GROUP;
 use serde_json::Value;
@@ -24,7 +22,8 @@ pub(crate) fn dashboard() -> Vec<Value> {
 /// in the namespace of those alone.
 pub(super) fn viewer() -> Vec<Value> {
     let config = "config.openshift.io";
-    let mut of_openshift = [&OPENSHIFT_SETTINGS[..], &["clusteroperators"]].concat();
+    // The settings that rendering reads, to show what a change would do.
+    let mut of_openshift = [read_by_controller(config), vec!["clusteroperators"]].concat();
     of_openshift.sort_unstable();
     vec![
         rule(GROUP, &["controllerconfigs/masked", "machineconfigs/masked"], &READ),

@@ -31,20 +31,6 @@ const ANY_USER: &str = "system:openshift:scc:anyuid";
 const RBAC: &str = "rbac.authorization.k8s.io";
 /// The group of the Prometheus operator's kinds.
 const MONITORING_GROUP: &str = "monitoring.coreos.com";
-/// The kinds of OpenShift that rendering looks at: the controller's, and the dashboard's, which shows what a change would do.
-const OPENSHIFT_SETTINGS: [&str; 10] = [
-    "apiservers",
-    "clusterimagepolicies",
-    "clusterversions",
-    "featuregates",
-    "imagedigestmirrorsets",
-    "imagepolicies",
-    "images",
-    "imagetagmirrorsets",
-    "nodes",
-    "schedulers",
-];
-
 /// The group of the settings object.
 const SETTINGS_GROUP: &str = "machineconfig.dev";
 /// Kubernetes' own roles for booting machines, which the operator may bind.

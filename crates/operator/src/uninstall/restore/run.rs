@@ -134,28 +134,11 @@ pub async fn restore_hosts(
 ) -> Result<BTreeMap<String, String>, UninstallError> {
     pause(client, limit, &mut progress).await?;
     let mut watch = Watch::default();
-    let mut silent: Option<Instant> = None;
     // Since when none of the nodes that are to go could be sent.
     let mut unsent: Option<Instant> = None;
     loop {
-        let seen = async {
-            Ok::<_, CallError>((cluster::pools(client).await?, nodes(client).await?, etcd(client).await?))
-        };
-        let (pools, nodes, etcd) = match seen.await {
-            Ok(seen) => seen,
-            Err(error) => {
-                let since = *silent.get_or_insert_with(|| {
-                    progress(Progress::Unanswered(client::chain(&error)));
-                    Instant::now()
-                });
-                if !error.is_outage() || since.elapsed() > limit {
-                    return Err(error.into());
-                }
-                tokio::time::sleep(LOOK).await;
-                continue;
-            }
-        };
-        silent = None;
+        let seen = async || Ok((cluster::pools(client).await?, nodes(client).await?, etcd(client).await?));
+        let (pools, nodes, etcd) = answered(limit, &mut progress, seen).await?;
         let resumed = unpaused_pools(&pools);
         if !resumed.is_empty() {
             return Err(UninstallError::Resumed { pools: resumed });
@@ -220,6 +203,29 @@ async fn send(client: &Client, node: &NodeView, etcd: &[EtcdMember]) -> Result<O
     }
 }
 
+/// The answer to a request, which is sent again while the API server serves nobody, for `limit`. The first time, the reason is told.
+async fn answered<T>(
+    limit: Duration,
+    progress: &mut impl FnMut(Progress),
+    mut request: impl AsyncFnMut() -> Result<T, CallError>,
+) -> Result<T, CallError> {
+    let mut silent: Option<Instant> = None;
+    loop {
+        let error = match request().await {
+            Err(error) if error.is_outage() => error,
+            done => return done,
+        };
+        let since = *silent.get_or_insert_with(|| {
+            progress(Progress::Unanswered(client::chain(&error)));
+            Instant::now()
+        });
+        if since.elapsed() > limit {
+            return Err(error);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
 /// Pauses the pools. While the API server serves nobody it is asked again, for `limit`: the only control-plane node may just have
 /// rebooted.
 pub(crate) async fn pause(
@@ -227,19 +233,8 @@ pub(crate) async fn pause(
     limit: Duration,
     progress: &mut impl FnMut(Progress),
 ) -> Result<(), UninstallError> {
-    let start = Instant::now();
-    let mut told = false;
     let mut paused = vec![];
-    while let Err(error) = pause_once(client, &mut paused).await {
-        if !error.is_outage() || start.elapsed() > limit {
-            return Err(error.into());
-        }
-        if !told {
-            progress(Progress::Unanswered(client::chain(&error)));
-            told = true;
-        }
-        tokio::time::sleep(LOOK).await;
-    }
+    answered(limit, progress, async || pause_once(client, &mut paused).await).await?;
     if !paused.is_empty() {
         progress(Progress::Paused(paused));
     }
