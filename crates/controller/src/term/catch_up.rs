@@ -35,8 +35,11 @@ const PAGE: u32 = 500;
 /// How often the caches are checked.
 const LOOK: Duration = Duration::from_millis(20);
 /// A working watch delivers changes within milliseconds. One that has not by then lists everything again, and names and
-/// versions are read again, so that the wait does not depend on objects that were deleted in between.
+/// versions are read again, so that the wait does not depend on objects that were deleted in between. Each time it gets twice as
+/// long: a list that is slower than that would be dropped for ever.
 const SILENT: Duration = Duration::from_secs(2);
+/// The longest of these waits.
+const LONGEST_SILENCE: Duration = Duration::from_mins(2);
 /// How many times a kind of setting is requested before it counts as unknown.
 const TRIES: u32 = 6;
 /// How long the start of a term waits for kinds that no decision rests on.
@@ -123,7 +126,7 @@ pub(crate) async fn report_unreadable_kinds(shared: &Shared) {
 }
 
 async fn catch_up_with(followed: &WatchedKind, waits: &Waits) {
-    let (begin, mut told) = (Instant::now(), false);
+    let (begin, mut attempt) = (Instant::now(), 0);
     'list: loop {
         let Some((list, at)) = read(followed, waits).await else { return };
         let since = Instant::now();
@@ -133,19 +136,20 @@ async fn catch_up_with(followed: &WatchedKind, waits: &Waits) {
             if behind.is_none() && (followed.need == ReadRequirement::Setting || followed.cache.is_synced()) {
                 break;
             }
-            if since.elapsed() >= SILENT {
+            if since.elapsed() >= api::backoff::longest(SILENT, LONGEST_SILENCE, attempt) {
                 let kind = &followed.kind;
                 let why = followed.cache.trouble_for(Duration::ZERO);
                 set(waits, kind, Some(why.unwrap_or_else(|| "its watch is behind".to_owned())));
-                if !std::mem::replace(&mut told, true) {
+                if attempt == 0 {
                     tracing::info!(kind, ?behind, "the cache is behind the API server; listing again");
                 }
+                attempt += 1;
                 followed.cache.list_again();
                 continue 'list;
             }
             tokio::time::sleep(LOOK).await;
         }
-        if told {
+        if attempt > 0 {
             tracing::info!(kind = followed.kind, after = ?begin.elapsed(), "the cache has caught up");
         }
         return;
@@ -272,6 +276,33 @@ pub(crate) mod tests {
             let begin = Instant::now();
             caught_up(&shared).await;
             assert!(begin.elapsed() < LOOK, "{kind}: {:?}", begin.elapsed());
+        }
+    }
+
+    /// The watch is asked to list again, which drops the list that it is in.
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_takes_long_is_given_the_time() {
+        for seconds in [1, 10, 100] {
+            let shared = shared(|_| list(&json!([{"metadata": {"name": "a", "resourceVersion": "7"}}])));
+            let cache = Arc::new(Store::default());
+            shared.add_watched_kind(followed(&shared, "MachineConfig", ReadRequirement::Always, &cache));
+            let watch = async {
+                loop {
+                    tokio::select! {
+                        () = cache.asked_to_list() => {}
+                        () = tokio::time::sleep(Duration::from_secs(seconds)) => {
+                            cache.replace(BTreeMap::new());
+                            put(&cache, "a", 7);
+                        }
+                    }
+                }
+            };
+            tokio::select! {
+                () = watch => {}
+                ended = tokio::time::timeout(Duration::from_mins(5), caught_up(&shared)) => {
+                    assert!(ended.is_ok(), "a list of {seconds} s");
+                }
+            }
         }
     }
 

@@ -2,18 +2,21 @@
 
 use super::UninstallError;
 use super::find::nodes;
+use super::patience::{LastWord, answered, despite_conflicts};
 use super::plan::{Action, Plan, TAINTS, cleaning, kept_finalizers, pods_of, waited_for};
 use super::restore::pause;
 use crate::objects::Key;
 use crate::sync::cluster::{api_of, delete, pods};
 use api::k8s::Node;
 use api::names::own;
+use api::text::names;
 use client::{CallError, call, if_found};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Map, Value, json};
+use std::fmt;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -25,8 +28,28 @@ const AT_ONCE: usize = 16;
 const MANY: usize = 200;
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(500);
+/// How many of the names that are waited for are reported.
+const MOST_NAMES: usize = 5;
 
-/// Carries the plan out. `progress` is called after each action. Returns the Nodes whose agents have not answered, so that
+/// A step, for people.
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// This action is done.
+    Done(&'a Action),
+    /// What a long action waits for, and for how long it has.
+    Waits(String),
+}
+
+impl fmt::Display for Step<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done(action) => action.fmt(f),
+            Self::Waits(what) => write!(f, "waiting for {what}"),
+        }
+    }
+}
+
+/// Carries the plan out. `progress` is called after each action, and twice a minute while one waits. Returns the Nodes whose agents have not answered, so that
 /// something of a trial may be left on their hosts.
 ///
 /// # Errors
@@ -34,16 +57,16 @@ const LOOK: Duration = Duration::from_millis(500);
 pub async fn carry_out(
     client: &Client,
     plan: &Plan,
-    mut progress: impl FnMut(&Action),
+    mut progress: impl FnMut(Step<'_>),
 ) -> Result<Vec<String>, UninstallError> {
     let mut silent = vec![];
     for action in &plan.actions {
         match action {
-            Action::Leave { nodes } => silent = leave(client, nodes).await?,
+            Action::Leave { nodes } => silent = leave(client, nodes, &mut progress).await?,
             Action::Delete { object, wait } => {
                 delete(client, object).await?;
                 if *wait {
-                    gone(client, object).await?;
+                    gone(client, object, &mut progress).await?;
                 }
             }
             Action::Release { object } => release(client, object).await?,
@@ -55,17 +78,21 @@ pub async fn carry_out(
                     if let Action::Clean { node, annotations, tainted } = &action {
                         clean(client, node, annotations, *tainted).await?;
                     }
-                    progress(&action);
+                    progress(Step::Done(&action));
                 }
             }
         }
-        progress(action);
+        progress(Step::Done(action));
     }
     Ok(silent)
 }
 
 /// Asks the agents of these Nodes to leave their hosts, and waits until they have. Returns those that do not answer.
-async fn leave(client: &Client, asked: &[String]) -> Result<Vec<String>, UninstallError> {
+async fn leave(
+    client: &Client,
+    asked: &[String],
+    progress: &mut impl FnMut(Step<'_>),
+) -> Result<Vec<String>, UninstallError> {
     // The controller ends what is under way on nodes. It would begin with others, too, and they could be in the middle of an update
     // when their agents go.
     match pause(client, GOING, &mut drop).await {
@@ -77,40 +104,42 @@ async fn leave(client: &Client, asked: &[String]) -> Result<Vec<String>, Uninsta
     // An answer to an earlier request is none to this one.
     let request = k8s_openapi::jiff::Timestamp::now().to_string();
     let patch = Patch::Merge(json!({"metadata": {"annotations": {own::LEAVE: request}}}));
-    let (start, api, patch) = (Instant::now(), &api, &patch);
-    let send = async |node: &String| loop {
-        let params = PatchParams::default();
-        let sent = api.patch_metadata(node, &params, patch);
-        match call(|| format!("patch Node {node}"), sent).await.map(drop) {
-            Err(error) if error.is_outage() && start.elapsed() < GOING => tokio::time::sleep(LOOK).await,
-            done => break not_found_is_done(done),
-        }
+    let (api, patch) = (&api, &patch);
+    let send = async |node: &String| {
+        let ask = async || {
+            let params = PatchParams::default();
+            call(|| format!("patch Node {node}"), api.patch_metadata(node, &params, patch)).await.map(drop)
+        };
+        not_found_is_done(answered(GOING, drop, ask).await)
     };
     futures::stream::iter(asked).map(send).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-    let start = Instant::now();
+    let (start, mut last_word) = (Instant::now(), LastWord::now());
     loop {
-        let listed = call(|| "list Nodes".to_owned(), api.list_metadata(&ListParams::default())).await;
-        let seen: Vec<Value> = match listed {
-            Ok(seen) => seen.items.iter().map(|node| json!(node)).collect(),
-            Err(error) if error.is_outage() && start.elapsed() < GOING => {
-                tokio::time::sleep(LOOK).await;
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        };
+        let list = async || call(|| "list Nodes".to_owned(), api.list_metadata(&ListParams::default())).await;
+        let seen =
+            answered(GOING, |why| progress(Step::Waits(format!("the API server: {why}"))), list).await?;
+        let seen: Vec<Value> = seen.items.iter().map(|node| json!(node)).collect();
         let (open, silent) = waited_for(&seen, asked, &request, start.elapsed());
         if open.is_empty() {
             return Ok(silent.into_iter().map(str::to_owned).collect());
+        }
+        if last_word.is_due() {
+            let (seconds, nodes) = (start.elapsed().as_secs(), names(&open, MOST_NAMES));
+            progress(Step::Waits(format!("the agents of {nodes} to leave their hosts ({seconds} s)")));
         }
         tokio::time::sleep(if asked.len() > MANY { LOOK * 10 } else { LOOK }).await;
     }
 }
 
 /// Waits until the object is gone, and the pods of a workload with it.
-async fn gone(client: &Client, object: &Value) -> Result<(), UninstallError> {
+async fn gone(
+    client: &Client,
+    object: &Value,
+    progress: &mut impl FnMut(Step<'_>),
+) -> Result<(), UninstallError> {
     let Some(api) = api_of(client, object) else { return Ok(()) };
     let key = Key::of(object);
-    let end = Instant::now() + GOING;
+    let (start, mut last_word) = (Instant::now(), LastWord::now());
     loop {
         let there = match call(|| format!("get {key}"), api.get_metadata(&key.name)).await {
             // Somebody has made another one since: that is theirs.
@@ -126,8 +155,12 @@ async fn gone(client: &Client, object: &Value) -> Result<(), UninstallError> {
         if !there && !running {
             return Ok(());
         }
-        if Instant::now() > end {
+        if start.elapsed() > GOING {
             return Err(UninstallError::Stays { what: key.to_string(), seconds: GOING.as_secs() });
+        }
+        if last_word.is_due() {
+            let what = if there { "" } else { "the pods of " };
+            progress(Step::Waits(format!("{what}{key} to be gone ({} s)", start.elapsed().as_secs())));
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -147,22 +180,16 @@ async fn release(client: &Client, object: &Value) -> Result<(), UninstallError> 
     );
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let key = Key::of(object);
-    loop {
-        let there = match call(|| format!("get {key}"), api.get_metadata(&key.name)).await {
-            Ok(there) => json!(there),
-            Err(error) => return not_found_is_done(Err(error)),
-        };
+    let remove = async || {
+        let there = json!(call(|| format!("get {key}"), api.get_metadata(&key.name)).await?);
         let Some(kept) = kept_finalizers(&there) else { return Ok(()) };
         // They are a list, in which others have theirs: what is written is bound to the version that was read.
         let version = &there["metadata"]["resourceVersion"];
         let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version, "finalizers": kept}}));
         let params = PatchParams::default();
-        let request = api.patch_metadata(&key.name, &params, &patch);
-        match call(|| format!("patch {key}"), request).await {
-            Err(error) if error.is_conflict() => tokio::time::sleep(LOOK).await,
-            done => return not_found_is_done(done.map(drop)),
-        }
-    }
+        call(|| format!("patch {key}"), api.patch_metadata(&key.name, &params, &patch)).await.map(drop)
+    };
+    not_found_is_done(despite_conflicts(remove).await)
 }
 
 async fn clean(
@@ -181,17 +208,13 @@ async fn clean(
         return Ok(());
     }
     // Taints are a list: what is written is bound to the version that was read.
-    loop {
-        let Some(there) = call(|| format!("get Node {node}"), api.get_opt(node)).await? else {
-            return Ok(());
-        };
+    let remove = async || {
+        let there = call(|| format!("get Node {node}"), api.get(node)).await?;
         let taints = there.spec.and_then(|s| s.taints).unwrap_or_default();
         let rest: Vec<_> = taints.into_iter().filter(|t| !TAINTS.contains(&t.key.as_str())).collect();
         let version = there.metadata.resource_version;
         let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "spec": {"taints": rest}}));
-        match call(|| format!("patch Node {node}"), api.patch(node, &PatchParams::default(), &patch)).await {
-            Err(error) if error.is_conflict() => tokio::time::sleep(LOOK).await,
-            done => return not_found_is_done(done.map(drop)),
-        }
-    }
+        call(|| format!("patch Node {node}"), api.patch(node, &params, &patch)).await.map(drop)
+    };
+    not_found_is_done(despite_conflicts(remove).await)
 }

@@ -15,10 +15,11 @@
 
 mod execute;
 mod find;
+mod patience;
 mod plan;
 mod restore;
 
-pub use execute::carry_out;
+pub use execute::{Step, carry_out};
 pub use find::find;
 pub use plan::{Action, Facts, Plan, plan};
 pub use restore::{NodeToRestore, Progress, RestoreState, look_at_hosts, restore_hosts};

@@ -53,7 +53,7 @@ pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
         plan = operator::uninstall::plan(&find(&client).await?);
     }
     // The removal continues after its output was closed.
-    let silent = carry_out(&client, &plan, |action| drop(output::write(&format!("{action}\n")))).await?;
+    let silent = carry_out(&client, &plan, |step| drop(output::write(&format!("{step}\n")))).await?;
     for stays in &plan.stays {
         output::write(&format!("stays: {stays}\n"))?;
     }

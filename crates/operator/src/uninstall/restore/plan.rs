@@ -4,6 +4,7 @@
 
 use api::names::EMPTY_CONFIG;
 use api::names::label::ETCD_ROLE;
+use api::text::{names, statements};
 use api::v1::MachineConfigPool;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use rollout::view::{DaemonState, EtcdMember, NodeView};
@@ -16,6 +17,10 @@ use std::time::Duration;
 
 /// How long an agent may take until it shows that it has begun. It watches its Node and sees a change within a second.
 pub(super) const ANSWER: Duration = Duration::from_mins(2);
+/// For how long no node may change before the control plane goes, although others are left that cannot.
+const CALM: Duration = Duration::from_mins(1);
+/// How many of the nodes that are waited for are named.
+const MOST_NAMES: usize = 5;
 /// The group of the control-plane nodes of all pools.
 const CONTROL_PLANE: &str = "the control plane";
 
@@ -277,11 +282,71 @@ pub(crate) fn round(seen: &RoundInputs<'_>) -> RestoreRound {
     if !seen.force && !round.failed.is_empty() {
         return round;
     }
-    for (group, members) in groups(seen.nodes, seen.pools) {
-        let goes = next(group, &members, seen, &round);
+    let mut groups = groups(seen.nodes, seen.pools);
+    let control_plane = groups.remove(CONTROL_PLANE).unwrap_or_default();
+    for (group, members) in &groups {
+        let goes = next(group, members, seen, &round);
+        round.send.extend(goes);
+    }
+    // It serves the other nodes, and the controller that drains them may run there: it goes when they are back.
+    if !waits_for_others(groups.values().flatten(), seen, &round) {
+        let goes = next(CONTROL_PLANE, &control_plane, seen, &round);
         round.send.extend(goes);
     }
     round
+}
+
+/// Whether some of these nodes are on their way, or will soon be. One that failed, or that cannot go for long, keeps nobody.
+fn waits_for_others<'a>(
+    mut others: impl Iterator<Item = &'a &'a NodeView>,
+    seen: &RoundInputs<'_>,
+    round: &RestoreRound,
+) -> bool {
+    let calm = seen.memory.values().map(|memory| memory.waited).min().unwrap_or_default();
+    others.any(|node| match round.states.get(&node.name) {
+        Some(RestoreState::Ready) => round.send.contains(&node.name) || calm < CALM,
+        Some(RestoreState::Asked | RestoreState::Going | RestoreState::Busy) => {
+            !round.failed.contains_key(&node.name)
+        }
+        _ => false,
+    })
+}
+
+/// What a round waits for, for people: how many nodes are done, and which are on their way, for how long, and why.
+pub(crate) fn how_far(
+    nodes: &[NodeView],
+    round: &RestoreRound,
+    memory: &BTreeMap<Arc<str>, NodeMemory>,
+) -> String {
+    let state = |node: &NodeView| round.states.get(&node.name).copied();
+    let managed = nodes.iter().filter(|node| state(node) != Some(RestoreState::Unmanaged)).count();
+    let done = nodes.iter().filter(|node| state(node) == Some(RestoreState::Done)).count();
+    let on_its_way = |node: &&NodeView| {
+        matches!(state(node), Some(RestoreState::Asked | RestoreState::Going | RestoreState::Busy))
+            && !round.failed.contains_key(&node.name)
+    };
+    let moving: Vec<String> = nodes
+        .iter()
+        .filter(on_its_way)
+        .map(|node| {
+            let seconds = memory.get(&node.name).map_or(0, |memory| memory.waited.as_secs());
+            let why = match (state(node), node.drain_wait.as_deref()) {
+                (Some(RestoreState::Asked), _) => "its agent has not begun".to_owned(),
+                (Some(RestoreState::Busy), _) => "it is still on its way to a config of its pool".to_owned(),
+                (_, Some(pods)) => format!("its drain waits for {pods}"),
+                _ if node.rebooting => "it reboots".to_owned(),
+                _ if node.not_ready.is_some() => "it is not Ready".to_owned(),
+                _ => "its agent restores files".to_owned(),
+            };
+            format!("{} ({seconds} s: {why})", node.name)
+        })
+        .collect();
+    let waits = match moving.is_empty() {
+        false => statements(&moving, MOST_NAMES),
+        true if !round.etcd.is_empty() => format!("etcd is not Ready on {}", names(&round.etcd, MOST_NAMES)),
+        true => "no other node can go yet".to_owned(),
+    };
+    format!("{done} of {managed} nodes have their own files; {waits}")
 }
 
 /// The nodes of a group that go now.

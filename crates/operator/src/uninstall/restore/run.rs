@@ -1,12 +1,13 @@
 //! Takes the nodes back: reads, sends, waits. What it is not: a choice of any kind (see `plan`).
 
 use super::plan::{
-    NodeMemory, NodeToRestore, RestoreRound, RestoreState, RoundInputs, members, restore_state, round,
-    unpaused_pools,
+    NodeMemory, NodeToRestore, RestoreRound, RestoreState, RoundInputs, how_far, members, restore_state,
+    round, unpaused_pools,
 };
 use crate::objects::FIELD_MANAGER;
 use crate::sync::cluster;
 use crate::uninstall::UninstallError;
+use crate::uninstall::patience::{LastWord, answered};
 use api::k8s::{Node, Pod};
 use api::names::{EMPTY_CONFIG, annotation, own};
 use api::v1::MachineConfigPool;
@@ -38,6 +39,8 @@ pub enum Progress {
     Failed(String, String),
     /// The API server does not answer, as while the only control-plane node reboots.
     Unanswered(String),
+    /// Nothing has happened for a while: how far the nodes are.
+    Waits(String),
 }
 
 impl fmt::Display for Progress {
@@ -47,7 +50,8 @@ impl fmt::Display for Progress {
             Self::Sent(node) => write!(f, "Node {node}: goes back to its own files"),
             Self::Done(node) => write!(f, "Node {node}: has its own files"),
             Self::Failed(node, why) => write!(f, "Node {node}: {why}"),
-            Self::Unanswered(why) => write!(f, "waits for the API server: {why}"),
+            Self::Unanswered(why) => write!(f, "waiting for the API server: {why}"),
+            Self::Waits(how_far) => write!(f, "waiting: {how_far}"),
         }
     }
 }
@@ -106,8 +110,9 @@ impl Watch {
         all
     }
 
-    /// Says what is new.
-    fn report_progress(&mut self, round: &RestoreRound, progress: &mut impl FnMut(Progress)) {
+    /// Says what is new. Returns whether anything is.
+    fn report_progress(&mut self, round: &RestoreRound, progress: &mut impl FnMut(Progress)) -> bool {
+        let before = self.told.len();
         for (name, state) in &round.states {
             if *state == RestoreState::Done && self.told.insert(name.clone()) {
                 progress(Progress::Done(name.to_string()));
@@ -118,6 +123,7 @@ impl Watch {
                 progress(Progress::Failed(name.to_string(), why.clone()));
             }
         }
+        self.told.len() > before
     }
 }
 
@@ -133,12 +139,12 @@ pub async fn restore_hosts(
     mut progress: impl FnMut(Progress),
 ) -> Result<BTreeMap<String, String>, UninstallError> {
     pause(client, limit, &mut progress).await?;
-    let mut watch = Watch::default();
+    let (mut watch, mut last_word) = (Watch::default(), LastWord::now());
     // Since when none of the nodes that are to go could be sent.
     let mut unsent: Option<Instant> = None;
     loop {
         let seen = async || Ok((cluster::pools(client).await?, nodes(client).await?, etcd(client).await?));
-        let (pools, nodes, etcd) = answered(limit, &mut progress, seen).await?;
+        let (pools, nodes, etcd) = answered(limit, |why| progress(Progress::Unanswered(why)), seen).await?;
         let resumed = unpaused_pools(&pools);
         if !resumed.is_empty() {
             return Err(UninstallError::Resumed { pools: resumed });
@@ -146,7 +152,9 @@ pub async fn restore_hosts(
         let memory = watch.memory(&nodes, Instant::now());
         let round =
             round(&RoundInputs { nodes: &nodes, pools: &pools, etcd: &etcd, memory: &memory, limit, force });
-        watch.report_progress(&round, &mut progress);
+        if watch.report_progress(&round, &mut progress) {
+            last_word.spoken();
+        }
         let calm = watch.changed.map_or(Duration::ZERO, |changed| changed.elapsed());
         if round.is_over() {
             return Ok(BTreeMap::new());
@@ -178,6 +186,11 @@ pub async fn restore_hosts(
             }
             Some(_) => {}
         }
+        if sent {
+            last_word.spoken();
+        } else if last_word.is_due() {
+            progress(Progress::Waits(how_far(&nodes, &round, &memory)));
+        }
         let more = LOOK_PER_NODE.saturating_mul(u32::try_from(nodes.len()).unwrap_or(u32::MAX));
         tokio::time::sleep(LOOK + more).await;
     }
@@ -203,29 +216,6 @@ async fn send(client: &Client, node: &NodeView, etcd: &[EtcdMember]) -> Result<O
     }
 }
 
-/// The answer to a request, which is sent again while the API server serves nobody, for `limit`. The first time, the reason is told.
-async fn answered<T>(
-    limit: Duration,
-    progress: &mut impl FnMut(Progress),
-    mut request: impl AsyncFnMut() -> Result<T, CallError>,
-) -> Result<T, CallError> {
-    let mut silent: Option<Instant> = None;
-    loop {
-        let error = match request().await {
-            Err(error) if error.is_outage() => error,
-            done => return done,
-        };
-        let since = *silent.get_or_insert_with(|| {
-            progress(Progress::Unanswered(client::chain(&error)));
-            Instant::now()
-        });
-        if since.elapsed() > limit {
-            return Err(error);
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
 /// Pauses the pools. While the API server serves nobody it is asked again, for `limit`: the only control-plane node may just have
 /// rebooted.
 pub(crate) async fn pause(
@@ -234,7 +224,8 @@ pub(crate) async fn pause(
     progress: &mut impl FnMut(Progress),
 ) -> Result<(), UninstallError> {
     let mut paused = vec![];
-    answered(limit, progress, async || pause_once(client, &mut paused).await).await?;
+    let tell = |why| progress(Progress::Unanswered(why));
+    answered(limit, tell, async || pause_once(client, &mut paused).await).await?;
     if !paused.is_empty() {
         progress(Progress::Paused(paused));
     }
@@ -302,7 +293,7 @@ mod tests {
             .unwrap();
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(
-            told[0].starts_with("waits for the API server: pause MachineConfigPool master: "),
+            told[0].starts_with("waiting for the API server: pause MachineConfigPool master: "),
             "{told:?}"
         );
         assert_eq!(told[1], "paused: master, worker");

@@ -161,6 +161,84 @@ fn control_plane_nodes_go_alone_and_only_while_etcd_is_whole() {
     assert_eq!(sent(&[cordoned("a"), cordoned("b")]), ["a"]);
 }
 
+/// The controller that drains workers runs there, and its reboot would interrupt them.
+#[test]
+fn the_control_plane_goes_when_no_other_node_is_on_its_way() {
+    let m = || node("m", "control-plane", IN, true);
+    let w = |name: &str, notes, ready| node(name, "worker", notes, ready);
+    let (now, long) = (Duration::ZERO, Duration::from_mins(1));
+    let late = LIMIT + Duration::from_secs(1);
+    let rows: [(&str, Vec<NodeView>, Duration, bool, &[&str]); 9] = [
+        ("workers go first", vec![w("a", IN, true), w("b", IN, true)], now, false, &["a", "b"]),
+        ("one is on its way", vec![w("a", BACK, true), w("b", GOING, true)], long, false, &[]),
+        (
+            "one reboots, and keeps the next",
+            vec![w("a", BACK, false), w("b", GOING, false), w("c", IN, true)],
+            now,
+            false,
+            &[],
+        ),
+        ("all are back", vec![w("a", BACK, true), w("b", BACK, true)], now, false, &["m"]),
+        ("one has no agent", vec![w("a", ["", "", ""], true)], now, false, &["m"]),
+        (
+            "the rest cannot go yet",
+            vec![w("a", BACK, false), w("b", BACK, false), w("c", IN, true)],
+            now,
+            false,
+            &[],
+        ),
+        (
+            "the rest cannot go",
+            vec![w("a", BACK, false), w("b", BACK, false), w("c", IN, true)],
+            long,
+            false,
+            &["m"],
+        ),
+        ("one failed, and that is accepted", vec![w("a", FAILED, true)], now, true, &["m"]),
+        ("one takes too long, and that is accepted", vec![w("a", GOING, true)], late, true, &["m"]),
+    ];
+    for (about, workers, waited, force, want) in rows {
+        let nodes: Vec<NodeView> = workers.into_iter().chain([m()]).collect();
+        let send = decide(&nodes, waited, force, &[]).send;
+        assert_eq!(send.iter().map(|name| &**name).collect::<Vec<_>>(), want, "{about}");
+    }
+}
+
+#[test]
+fn a_long_wait_says_which_nodes_are_on_their_way_and_why() {
+    let mut drains = node("b", "worker", GOING, true);
+    drains.drain_wait = Some("pod default/held".into());
+    let mut reboots = node("d", "infra", GOING, true);
+    reboots.rebooting = true;
+    let nodes = [
+        node("a", "worker", BACK, true),
+        drains,
+        node("c", "infra", ["r1", EMPTY_CONFIG, "Done"], true),
+        reboots,
+        node("e", "infra", ["", "", ""], true),
+        node("m", "control-plane", IN, true),
+    ];
+    let waited = Duration::from_secs(95);
+    let say = |nodes: &[NodeView]| {
+        let memory: BTreeMap<_, _> =
+            nodes.iter().map(|n| (n.name.clone(), NodeMemory { waited, sent_well: true })).collect();
+        how_far(nodes, &decide(nodes, waited, false, &[]), &memory)
+    };
+    assert_eq!(
+        say(&nodes),
+        "1 of 5 nodes have their own files; b (95 s: its drain waits for pod default/held); c (95 s: its agent has not begun); \
+         d (95 s: it reboots)"
+    );
+    assert_eq!(
+        say(&[
+            node("a", "worker", BACK, false),
+            node("b", "worker", BACK, false),
+            node("c", "worker", IN, true)
+        ]),
+        "2 of 3 nodes have their own files; no other node can go yet"
+    );
+}
+
 #[test]
 fn etcd_counts_when_its_pod_is_that_of_the_present_boot() {
     let at = |name: &str, notes, boot: &str, before: Option<&str>| NodeView {
