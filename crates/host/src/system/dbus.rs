@@ -70,22 +70,17 @@ impl DbusSystemd {
         }
     }
 
-    /// Asks for a reboot. `false`: the connection broke, and it is unknown whether anybody has heard it; the next call makes a new
-    /// connection.
+    /// Asks for a reboot. `false`: the connection broke, and it is unknown whether anybody has heard it.
     fn ask_to_reboot(&mut self) -> Result<bool> {
-        let asked = self.run("reboot", "the machine", CALL, |c| async move {
-            match begin_reboot(&c).await {
-                Err(e) if is_broken(&e) => {
-                    tracing::warn!(error = %text(&e), "the connection broke while the reboot was asked for");
-                    Ok(false)
-                }
-                done => done.map(|()| true),
+        let (call, on) = ("reboot", "the machine");
+        match self.exchange(call, on, CALL, |c| async move { begin_reboot(&c).await })? {
+            Ok(()) => Ok(true),
+            Err(e) if is_broken(&e) => {
+                tracing::warn!(error = %text(&e), "the connection broke while the reboot was asked for");
+                Ok(false)
             }
-        })?;
-        if !asked {
-            self.connection = None;
+            Err(e) => Err(SystemdError::new(call, on, text(&e))),
         }
-        Ok(asked)
     }
 
     /// What systemd knows of units.
@@ -366,5 +361,58 @@ impl Systemd for DbusSystemd {
         std::fs::read_to_string(self.root.join(BOOT_ID.trim_start_matches('/')))
             .map(|id| id.trim().to_owned())
             .map_err(|e| SystemdError::new("read the boot ID from", BOOT_ID, e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use futures::StreamExt as _;
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    /// Stands for systemd's own socket, without a bus. The first `breaks` connections end when they have brought a call. Returns the
+    /// methods that were called.
+    fn fake_socket(root: &Path, breaks: usize) -> Arc<Mutex<Vec<String>>> {
+        let folder = root.join("run/systemd");
+        std::fs::create_dir_all(&folder).unwrap();
+        let listener = UnixListener::bind(folder.join("private")).unwrap();
+        let called = Arc::new(Mutex::new(vec![]));
+        let seen = called.clone();
+        tokio::spawn(async move {
+            for connection in 0.. {
+                let stream = listener.accept().await.unwrap().0.into_std().unwrap();
+                let builder = zbus::connection::Builder::unix_stream(stream);
+                let server = builder.server(zbus::Guid::generate()).unwrap().p2p().build().await.unwrap();
+                let mut messages = zbus::MessageStream::from(&server);
+                while let Some(Ok(message)) = messages.next().await {
+                    let header = message.header();
+                    seen.lock().unwrap().push(header.member().unwrap().to_string());
+                    if connection < breaks {
+                        break;
+                    }
+                    server.reply(&header, &()).await.unwrap();
+                }
+            }
+        });
+        called
+    }
+
+    /// In a shutdown that has begun, the bus goes away before it has answered.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_call_after_a_broken_connection_makes_a_new_one() {
+        for (breaks, reboots, reloads) in [(0, true, true), (1, true, true), (2, false, true)] {
+            let root = tempfile::tempdir().unwrap();
+            let called = fake_socket(root.path(), breaks);
+            let mut systemd = DbusSystemd::new(Handle::current(), root.path());
+            let why = Rationale("a test".to_owned());
+            let ended = tokio::task::spawn_blocking(move || (systemd.reboot(&why), systemd.daemon_reload()));
+            let (reboot, reload) = ended.await.unwrap();
+            assert_eq!((reboot.is_ok(), reload.is_ok()), (reboots, reloads), "{breaks}: {reboot:?} {reload:?}");
+            let all = [vec!["Reboot"; breaks.min(1) + 1], vec!["Reload"]].concat();
+            assert_eq!(*called.lock().unwrap(), all, "{breaks}");
+        }
     }
 }

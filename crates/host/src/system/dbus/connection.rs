@@ -51,6 +51,20 @@ impl DbusSystemd {
     where
         F: Future<Output = zbus::Result<T>>,
     {
+        self.exchange(call, on, limit, f)?.map_err(|e| SystemdError::new(call, on, text(&e)))
+    }
+
+    /// The same, with the answer as the library gives it. A connection that broke is not used again.
+    pub(super) fn exchange<T, F>(
+        &mut self,
+        call: &'static str,
+        on: &str,
+        limit: Duration,
+        f: impl FnOnce(Connection) -> F,
+    ) -> Result<zbus::Result<T>>
+    where
+        F: Future<Output = zbus::Result<T>>,
+    {
         let fail = |e: zbus::Error| SystemdError::new(call, on, text(&e));
         let socket = self.root.join(SYSTEM_BUS.trim_start_matches('/'));
         let own = self.root.join(SYSTEMD_SOCKET.trim_start_matches('/'));
@@ -70,9 +84,10 @@ impl DbusSystemd {
             let answer = timeout(limit, f(connection.clone())).await;
             Ok::<_, SystemdError>((connection, answer))
         })?;
-        self.connection = Some(connection);
+        let broke = matches!(&answer, Ok(Err(error)) if is_broken(error));
+        self.connection = (!broke).then_some(connection);
         let limit = limit.as_secs();
-        answer.map_err(|_| SystemdError::new(call, on, format!("no answer within {limit} s")))?.map_err(fail)
+        answer.map_err(|_| SystemdError::new(call, on, format!("no answer within {limit} s")))
     }
 
     /// Queues a job with `begin` and waits for its result. Returns systemd's name of the result. `None`: the job has ended, and
