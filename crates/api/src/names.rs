@@ -72,7 +72,7 @@ pub mod annotation {
         "machineconfiguration.openshift.io/generated-by-controller-version";
     /// On ControllerConfig: the version that renders from it. Written at installation, and kept by the controller that leads.
     pub const GENERATED_BY_VERSION: &str = "machineconfiguration.openshift.io/generated-by-version";
-    /// On rendered MachineConfigs, copied from ControllerConfig.
+    /// On rendered MachineConfigs: the version of the release, copied from ControllerConfig.
     pub const RELEASE_IMAGE_VERSION: &str = "machineconfiguration.openshift.io/release-image-version";
     /// On a rendered MachineConfig whose OS image is not the default one: `"true"`.
     pub const OS_IMAGE_URL_OVERRIDDEN: &str = "machineconfiguration.openshift.io/os-image-url-overridden";
@@ -83,8 +83,8 @@ pub mod annotation {
     pub const WRITTEN: &str = "machineconfiguration.openshift.io/written";
     /// On ControllerConfig: how many unused rendered MachineConfigs of a pool are kept; a whole number. Ours alone.
     pub const KEEP_RENDERED_CONFIGS: &str = "machineconfiguration.openshift.io/keep-rendered-configs";
-    /// On the ControllerConfig and on the controller's Deployment: values that were detected or guessed, see
-    /// [`crate::detected`]. Ours alone.
+    /// On ControllerConfig and the controller's Deployment: values that were detected or guessed, see [`crate::detected`]. Ours
+    /// alone.
     pub const FOUND_OUT: &str = "machineconfiguration.openshift.io/found-out";
     /// On MachineConfiguration `cluster`, pools and Nodes: what a change without a disruption policy costs, see
     /// [`crate::v1alpha1::Reboots`]. The operator copies the cluster's from its settings. A pool's counts more; the controller

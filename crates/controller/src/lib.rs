@@ -100,7 +100,7 @@ pub enum ControllerError {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// Metrics cannot be served: an address is taken, or a certificate cannot be used.
-    #[error("metrics")]
+    #[error("metrics cannot be served")]
     Metrics(#[from] ListenError),
 }
 

@@ -26,7 +26,7 @@ pub enum DaemonError {
         why: String,
     },
     /// Metrics cannot be served: an address is taken, or a certificate cannot be used.
-    #[error("metrics")]
+    #[error("metrics cannot be served")]
     Metrics(#[from] listen::ListenError),
     /// The host cannot be entered from the pod.
     #[error("the host's root folder {path}: cannot {what}: {why}")]

@@ -186,7 +186,7 @@ impl Metrics {
         registry.register("mcc_pool_alert", "1 for a node whose pools are in conflict", pool_alert.clone());
         registry.register(
             "mcc_drain_err",
-            "1 for a node whose drain has failed for more than an hour",
+            "1 for a node whose drain has lasted for more than an hour",
             drain_err.clone(),
         );
         registry.register(

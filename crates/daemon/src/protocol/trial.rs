@@ -114,7 +114,7 @@ fn check_as_before(
     }
     for at in &last.units {
         if !earlier.is_some_and(|earlier| earlier.units.contains(at)) {
-            let why = format!("{} was seen to run only once since the change", at.0);
+            let why = format!("{} has passed only one of two checks since the change", at.0);
             return Err(UnmetCheck { unsteady: true, ..UnmetCheck::new(Check::Unit, why) });
         }
     }

@@ -185,7 +185,7 @@ impl Systemd for DbusSystemd {
                 None => {}
             }
         }
-        let why = format!("systemd does not tell how it ended; see journalctl -u {unit} on the host");
+        let why = format!("its result is unknown, because systemd no longer has the unit; see journalctl -u {unit} on the host");
         Err(SystemdError::new("run", program, why))
     }
 

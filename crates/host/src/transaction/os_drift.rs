@@ -127,7 +127,7 @@ fn os_drifts(wanted: &DesiredOs, fields: &[OsField], status: &OsStatus, settled:
         let next = difference(wanted, field, status.next());
         let next = next.map(|why| format!("the next boot {why}"));
         let runs = || difference(wanted, field, &status.booted).filter(|_| settled);
-        next.or_else(|| runs().map(|why| format!("the machine runs with another one: it {why}; reboot it")))
+        next.or_else(|| runs().map(|why| format!("the running system {why}; reboot the machine")))
     };
     fields.iter().filter_map(|field| Some(Drift::Os { field: *field, why: differs(*field)? })).collect()
 }
@@ -262,9 +262,9 @@ mod tests {
                 Some(fine()),
                 true,
                 &[
-                    "spec.osImageURL: the machine runs with another one: it has the image \"q.io/os:2\" and not \"q.io/os:1\"; \
+                    "spec.osImageURL: the running system has the image \"q.io/os:2\" and not \"q.io/os:1\"; \
                      reboot it",
-                    "spec.extensions: the machine runs with another one: it lacks the extension usbguard; reboot it",
+                    "spec.extensions: the running system lacks the extension usbguard; reboot the machine",
                 ],
             ),
             // The agent has staged it, and the reboot is due.

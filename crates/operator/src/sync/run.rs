@@ -67,7 +67,7 @@ const CLUSTER_MAPS: [(&str, &str); 8] = [
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Metrics and probes cannot be served: an address is taken, or a certificate cannot be used.
-    #[error("metrics")]
+    #[error("metrics cannot be served")]
     Metrics(#[from] ListenError),
     /// The cluster could not be read.
     #[error(transparent)]

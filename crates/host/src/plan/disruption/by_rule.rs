@@ -258,7 +258,7 @@ fn in_words(action: &PolicyAction) -> String {
 /// What the table says about a whole change.
 #[derive(Default)]
 struct ByTable {
-    /// What needs a new start of all processes.
+    /// What needs a restart of userspace (soft reboot).
     userspace: Vec<String>,
     effects: Vec<Planned>,
     notes: Vec<String>,
@@ -276,7 +276,7 @@ impl ByTable {
         let cost = match way {
             TakesEffect::Userspace => {
                 self.userspace.push(what.to_owned());
-                "a new start of all processes".to_owned()
+                "a restart of userspace (soft reboot)".to_owned()
             }
             TakesEffect::Effects(effects) if effects.is_empty() => "nothing".to_owned(),
             TakesEffect::Effects(effects) => {

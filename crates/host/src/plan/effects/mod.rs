@@ -137,7 +137,7 @@ pub(crate) fn run(program: &str, args: &[&str]) -> Planned {
 pub(crate) enum TakesEffect {
     /// By these, in order. None: it is read at each use.
     Effects(Vec<Planned>),
-    /// With a new start of all processes: a soft reboot will do.
+    /// With a restart of userspace: a soft reboot will do.
     Userspace,
 }
 

@@ -29,7 +29,7 @@ pub(super) enum FileEffect {
     Sshd,
     /// The host's store of certificate authorities.
     Authorities,
-    /// Only a new start of all processes.
+    /// Only a restart of userspace (soft reboot).
     Userspace,
 }
 

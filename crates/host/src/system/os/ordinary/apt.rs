@@ -111,7 +111,7 @@ pub(super) fn installed(runner: &mut Runner<'_>) -> Result<Installed, OsError> {
 fn known(text: &str, own: &str) -> Result<Installed, String> {
     let mut out = BTreeMap::new();
     for line in text.lines() {
-        let odd = || format!("dpkg-query answered the line {line:?}");
+        let odd = || format!("dpkg-query printed a line that cannot be parsed: {line:?}");
         let parts: Vec<&str> = line.split(' ').filter(|p| !p.is_empty()).collect();
         let (name, arch, version, status) = match parts.as_slice() {
             // A package that was removed completely, or never installed, has no version.
@@ -139,7 +139,7 @@ fn known(text: &str, own: &str) -> Result<Installed, String> {
 fn simulated(text: &str) -> Result<SolvedPackages, String> {
     let mut out = SolvedPackages::default();
     for line in text.lines() {
-        let odd = || format!("apt-get --simulate answered the line {line:?}");
+        let odd = || format!("apt-get --simulate printed a line that cannot be parsed: {line:?}");
         let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
         let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
         match verb {

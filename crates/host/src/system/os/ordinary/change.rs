@@ -56,7 +56,7 @@ impl OrdinaryHost {
         match manager.repair(&mut runner, &brought) {
             Err(error) if error.killed => return Err(error),
             Err(error) => {
-                tracing::warn!(%error, "the interrupted change of packages is not ended; it is undone");
+                tracing::warn!(%error, "the interrupted package transaction could not be completed; undoing it");
             }
             Ok(()) => {}
         }

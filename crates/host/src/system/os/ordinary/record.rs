@@ -38,7 +38,7 @@ impl Record {
         let Some(text) = root.text(PACKAGES)? else { return Ok(Self::default()) };
         serde_json::from_str(&text).map_err(|e| {
             OsError::new(format!(
-                "{PACKAGES} is damaged ({e}); remove it to keep the packages that MachineConfigs brought as the host's own"
+                "{PACKAGES} is damaged ({e}); remove it. Packages that MachineConfigs installed then count as the host's own and are never removed"
             ))
         })
     }

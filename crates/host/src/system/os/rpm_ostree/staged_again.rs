@@ -66,7 +66,7 @@ impl RpmOstree {
             done = self.run(command, STAGE).map(drop);
             match &done {
                 Err(error) if !error.killed => {
-                    tracing::info!(why = %error.why, "trying it in another way, if there is one");
+                    tracing::info!(?command, why = %error.why, "the packages could not be staged with this command; trying the next one");
                 }
                 _ => break,
             }
