@@ -1,20 +1,20 @@
 //! Does what was planned. What it is not: a choice of any kind.
 
 use super::UninstallError;
-use super::find::nodes;
+use super::find::{held, nodes};
 use super::patience::{LastWord, answered, despite_conflicts};
-use super::plan::{Action, Plan, TAINTS, cleaning, kept_finalizers, pods_of, waited_for};
+use super::plan::{Action, Plan, TAINTS, cleaning, kept_finalizers, pods_of, releasing, waited_for};
 use super::restore::pause;
 use crate::objects::Key;
 use crate::sync::cluster::{api_of, delete, pods};
-use api::k8s::Node;
+use api::k8s::{Node, Pod};
 use api::names::own;
 use api::text::names;
 use client::{CallError, call, if_found};
 use futures::{StreamExt as _, TryStreamExt as _};
-use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
 use std::fmt;
 use std::time::Duration;
@@ -70,6 +70,14 @@ pub async fn carry_out(
                 }
             }
             Action::Release { object } => release(client, object).await?,
+            Action::ReleaseLater => {
+                for action in releasing(&held(client).await?) {
+                    if let Action::Release { object } = &action {
+                        release(client, object).await?;
+                    }
+                    progress(Step::Done(&action));
+                }
+            }
             Action::Clean { node, annotations, tainted } => {
                 clean(client, node, annotations, *tainted).await?;
             }
@@ -149,21 +157,41 @@ async fn gone(
             Err(error) => return Err(error.into()),
         };
         let running = match pods_of(object).filter(|s| !there && !s.is_empty()) {
-            Some(selector) => !pods(client, &selector).await.unwrap_or_default().is_empty(),
-            None => false,
+            Some(selector) => match pods(client, &selector).await {
+                Ok(pods) => Some(pods.iter().map(place).collect()),
+                // They may still run.
+                Err(error) if error.is_outage() => Some(vec![format!("unknown ({})", error.chain())]),
+                Err(error) => return Err(error.into()),
+            },
+            None => None,
         };
-        if !there && !running {
-            return Ok(());
-        }
-        if start.elapsed() > GOING {
-            return Err(UninstallError::Stays { what: key.to_string(), seconds: GOING.as_secs() });
-        }
-        if last_word.is_due() {
-            let what = if there { "" } else { "the pods of " };
-            progress(Step::Waits(format!("{what}{key} to be gone ({} s)", start.elapsed().as_secs())));
+        let running = running.filter(|pods: &Vec<String>| !pods.is_empty());
+        let waited = start.elapsed().as_secs();
+        match running {
+            None if !there => return Ok(()),
+            Some(pods) if start.elapsed() > GOING => {
+                return Err(UninstallError::PodsStay { what: key.to_string(), pods, seconds: waited });
+            }
+            None if start.elapsed() > GOING => {
+                return Err(UninstallError::Stays { what: key.to_string(), seconds: waited });
+            }
+            Some(pods) if last_word.is_due() => {
+                let pods = names(&pods, MOST_NAMES);
+                progress(Step::Waits(format!("the pods of {key} to end: {pods} ({waited} s)")));
+            }
+            None if last_word.is_due() => {
+                progress(Step::Waits(format!("{key} to be gone ({waited} s)")));
+            }
+            _ => {}
         }
         tokio::time::sleep(LOOK).await;
     }
+}
+
+/// A pod and its node.
+fn place(pod: &Pod) -> String {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    format!("{} on {}", pod.name_any(), node.unwrap_or("no node"))
 }
 
 fn not_found_is_done(done: Result<(), CallError>) -> Result<(), UninstallError> {

@@ -107,6 +107,39 @@ pub(super) async fn nodes(client: &Client) -> Result<Vec<Value>, CallError> {
     Ok(found.items.iter().map(|n| json!(n)).collect())
 }
 
+/// The objects of our kinds that have finalizers: their metadata and kind.
+pub(super) async fn held(client: &Client) -> Result<Vec<Value>, CallError> {
+    let mut all = vec![];
+    for (plural, kind) in [
+        ("kubeletconfigs", "KubeletConfig"),
+        ("containerruntimeconfigs", "ContainerRuntimeConfig"),
+        ("machineconfigs", "MachineConfig"),
+        ("machineconfigpools", "MachineConfigPool"),
+        ("controllerconfigs", "ControllerConfig"),
+        ("machineconfignodes", "MachineConfigNode"),
+    ] {
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, "v1", kind), plural);
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        match call(|| format!("list {kind} objects"), api.list_metadata(&ListParams::default())).await {
+            Ok(found) => {
+                let held = found
+                    .items
+                    .iter()
+                    .map(|o| json!(o))
+                    .filter(|o| o["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty()));
+                all.extend(held.map(|mut o| {
+                    o["apiVersion"] = json!(format!("{GROUP}/v1"));
+                    o["kind"] = json!(kind);
+                    o
+                }));
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
 /// Reads what is there of an installation.
 ///
 /// # Errors
@@ -132,33 +165,7 @@ pub async fn find(client: &Client) -> Result<Facts, UninstallError> {
     for name in definitions::names() {
         facts.definitions.extend(get(client, &definition(&name)).await?);
     }
-    for (plural, kind) in [
-        ("kubeletconfigs", "KubeletConfig"),
-        ("containerruntimeconfigs", "ContainerRuntimeConfig"),
-        ("machineconfigs", "MachineConfig"),
-        ("machineconfigpools", "MachineConfigPool"),
-        ("controllerconfigs", "ControllerConfig"),
-        ("machineconfignodes", "MachineConfigNode"),
-    ] {
-        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, "v1", kind), plural);
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        match call(|| format!("list {kind} objects"), api.list_metadata(&ListParams::default())).await {
-            Ok(found) => {
-                let held = found
-                    .items
-                    .iter()
-                    .map(|o| json!(o))
-                    .filter(|o| o["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty()));
-                facts.held.extend(held.map(|mut o| {
-                    o["apiVersion"] = json!(format!("{GROUP}/v1"));
-                    o["kind"] = json!(kind);
-                    o
-                }));
-            }
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+    facts.held = held(client).await?;
     facts.nodes = nodes(client).await?;
     let provider = api::user_data::NAMESPACE;
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": provider}});

@@ -75,6 +75,20 @@ pub enum UninstallError {
         /// How long was waited.
         seconds: u64,
     },
+    /// Pods of a workload that is gone do not end.
+    #[error(
+        "pods of {what} still run after {seconds} s: {}; where the machine of a node is gone, delete its Node; else look at why the \
+         kubelet does not end the pod; then run the command again",
+        pods.join(", ")
+    )]
+    PodsStay {
+        /// The workload.
+        what: String,
+        /// The pods, each with its node.
+        pods: Vec<String>,
+        /// How long was waited.
+        seconds: u64,
+    },
 }
 
 fn lines(nodes: &BTreeMap<String, String>) -> String {

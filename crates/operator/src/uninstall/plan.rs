@@ -35,6 +35,9 @@ pub enum Action {
         #[serde(serialize_with = "by_name")]
         object: Value,
     },
+    /// List the objects that have finalizers again, and release those that got the controller's since the plan was made. By then the
+    /// controller is gone.
+    ReleaseLater,
     /// Take our annotations and taints off this Node.
     Clean {
         /// Its name.
@@ -65,6 +68,9 @@ impl fmt::Display for Action {
             }
             Self::Delete { object, .. } => write!(f, "delete {}", Key::of(object)),
             Self::Release { object } => write!(f, "remove our finalizers from {}", Key::of(object)),
+            Self::ReleaseLater => {
+                f.write_str("remove our finalizers from objects that got them in the meantime")
+            }
             Self::Clean { node, .. } => write!(f, "remove our annotations from Node {node}"),
             Self::CleanLater => {
                 f.write_str("remove our annotations and taints from Nodes that registered in the meantime")
@@ -162,8 +168,13 @@ pub fn plan(facts: &Facts) -> Plan {
         let at = found("DaemonSet", AGENT).unwrap_or(after_operator);
         plan.actions.insert(at, Action::Leave { nodes });
     }
-    let released = facts.held.iter().filter(|object| is_installed && kept_finalizers(object).is_some());
-    plan.actions.extend(released.map(|object| Action::Release { object: object.clone() }));
+    if is_installed {
+        plan.actions.extend(releasing(&facts.held));
+        // Without a definition there are no objects.
+        if !facts.definitions.is_empty() {
+            plan.actions.push(Action::ReleaseLater);
+        }
+    }
     let user_data = |s: &&Value| s["metadata"]["labels"].get(api::user_data::MANAGED).is_some();
     for secret in facts.provider_secrets.iter().filter(user_data).filter(|_| is_installed) {
         plan.actions.push(Action::Delete { object: secret.clone(), wait: false });
@@ -199,6 +210,12 @@ pub fn plan(facts: &Facts) -> Plan {
         }
     }
     plan
+}
+
+/// Takes the controller's finalizers off these objects.
+pub(super) fn releasing(held: &[Value]) -> Vec<Action> {
+    let ours = held.iter().filter(|object| kept_finalizers(object).is_some());
+    ours.map(|object| Action::Release { object: object.clone() }).collect()
 }
 
 /// The finalizers that stay when the controller's go, and which somebody else ends. `None`: it has none of the controller's, whose

@@ -44,6 +44,8 @@ pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
             Some(false) => return Ok(exit::FINDINGS),
             Some(true) => {}
         }
+        // Somebody may have thought about it for long.
+        plan = operator::uninstall::plan(&find(&client).await?);
     }
     let mut kept = BTreeMap::new();
     if a.restore_hosts {

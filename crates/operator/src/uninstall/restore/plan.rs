@@ -90,6 +90,8 @@ pub(crate) struct RoundInputs<'a> {
     /// The members of etcd that run as static pods.
     pub(crate) etcd: &'a [EtcdMember],
     pub(crate) memory: &'a BTreeMap<Arc<str>, NodeMemory>,
+    /// The nodes whose change the API server has refused, with its answer.
+    pub(crate) refused: &'a BTreeMap<Arc<str>, String>,
     /// How long a node may take.
     pub(crate) limit: Duration,
     /// Go on with the others although a node fails.
@@ -128,7 +130,10 @@ impl RestoreRound {
     /// The nodes that could not be restored, with the reason.
     pub(crate) fn not_restored(&self) -> BTreeMap<Arc<str>, String> {
         let mut all = self.failed.clone();
-        for (name, _) in self.states.iter().filter(|(_, s)| **s == RestoreState::Ready) {
+        let left = |(name, state): &(&Arc<str>, &RestoreState)| {
+            **state == RestoreState::Ready && !self.failed.contains_key(*name)
+        };
+        for (name, _) in self.states.iter().filter(left) {
             let others: Vec<&str> = self.etcd.iter().filter(|m| *m != name).map(|m| &**m).collect();
             let why = if !self.failed.is_empty() {
                 "it was not sent back, because others failed".to_owned()
@@ -267,7 +272,8 @@ pub(crate) fn round(seen: &RoundInputs<'_>) -> RestoreRound {
         let NodeMemory { waited, sent_well } = seen.memory.get(&node.name).copied().unwrap_or_default();
         let state = restore_state(node, sent_well);
         round.states.insert(node.name.clone(), state);
-        if let Some(why) = failure(node, state, waited, seen.limit) {
+        let refused = seen.refused.get(&node.name).filter(|_| state == RestoreState::Ready);
+        if let Some(why) = failure(node, state, waited, seen.limit).or_else(|| refused.cloned()) {
             round.failed.insert(node.name.clone(), why);
         }
         if runs_control_plane(node) {
@@ -304,10 +310,9 @@ fn waits_for_others<'a>(
 ) -> bool {
     let calm = seen.memory.values().map(|memory| memory.waited).min().unwrap_or_default();
     others.any(|node| match round.states.get(&node.name) {
+        _ if round.failed.contains_key(&node.name) => false,
         Some(RestoreState::Ready) => round.send.contains(&node.name) || calm < CALM,
-        Some(RestoreState::Asked | RestoreState::Going | RestoreState::Busy) => {
-            !round.failed.contains_key(&node.name)
-        }
+        Some(RestoreState::Asked | RestoreState::Going | RestoreState::Busy) => true,
         _ => false,
     })
 }
@@ -356,9 +361,10 @@ fn next(group: &str, members: &[&NodeView], seen: &RoundInputs<'_>, round: &Rest
         [RestoreState::Asked, RestoreState::Going, RestoreState::Busy].iter().any(|s| is(node, *s))
             && !round.failed.contains_key(&node.name)
     };
+    let can_go = |node: &&NodeView| is(node, RestoreState::Ready) && !round.failed.contains_key(&node.name);
     let moving = members.iter().filter(moving).count();
     let (up, down): (Vec<&NodeView>, Vec<&NodeView>) =
-        members.iter().copied().filter(|n| is(n, RestoreState::Ready)).partition(|n| n.ready());
+        members.iter().copied().filter(|n| can_go(n)).partition(|n| n.ready());
     if group == CONTROL_PLANE {
         let well = |n: &NodeView| n.not_ready.is_none() && !round.etcd.contains(&n.name);
         let others_well = |node: &NodeView| members.iter().all(|n| n.name == node.name || well(n));

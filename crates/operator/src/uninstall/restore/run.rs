@@ -88,6 +88,8 @@ pub async fn look_at_hosts(client: &Client) -> Result<Vec<NodeToRestore>, Uninst
 struct Watch {
     since: BTreeMap<Arc<str>, (RestoreState, Instant)>,
     sent_well: BTreeSet<Arc<str>>,
+    /// The nodes whose change the API server has refused, with its answer.
+    refused: BTreeMap<Arc<str>, String>,
     told: BTreeSet<Arc<str>>,
     changed: Option<Instant>,
 }
@@ -150,8 +152,15 @@ pub async fn restore_hosts(
             return Err(UninstallError::Resumed { pools: resumed });
         }
         let memory = watch.memory(&nodes, Instant::now());
-        let round =
-            round(&RoundInputs { nodes: &nodes, pools: &pools, etcd: &etcd, memory: &memory, limit, force });
+        let round = round(&RoundInputs {
+            nodes: &nodes,
+            pools: &pools,
+            etcd: &etcd,
+            memory: &memory,
+            refused: &watch.refused,
+            limit,
+            force,
+        });
         if watch.report_progress(&round, &mut progress) {
             last_word.spoken();
         }
@@ -171,12 +180,16 @@ pub async fn restore_hosts(
             } else {
                 watch.sent_well.insert(node.name.clone());
             }
-            match send(client, node, &etcd).await? {
-                None => {
+            match send(client, node, &etcd).await {
+                Ok(None) => {
                     sent = true;
                     progress(Progress::Sent(node.name.to_string()));
                 }
-                Some(error) => refused = Some(error),
+                Ok(Some(error)) => refused = Some(error),
+                Err(error) if force => {
+                    watch.refused.insert(node.name.clone(), error.chain());
+                }
+                Err(error) => return Err(error.into()),
             }
         }
         match refused.filter(|_| !sent) {

@@ -46,7 +46,17 @@ fn decide(nodes: &[NodeView], waited: Duration, force: bool, etcd: &[&str]) -> R
 /// The same beside these members of etcd.
 fn beside(nodes: &[NodeView], waited: Duration, force: bool, etcd: &[EtcdMember]) -> RestoreRound {
     let memory = nodes.iter().map(|n| (n.name.clone(), NodeMemory { waited, sent_well: true })).collect();
-    round(&RoundInputs { nodes, pools: &[worker_pool(2)], etcd, memory: &memory, limit: LIMIT, force })
+    let refused = BTreeMap::new();
+    let pools = [worker_pool(2)];
+    round(&RoundInputs {
+        nodes,
+        pools: &pools,
+        etcd,
+        memory: &memory,
+        refused: &refused,
+        limit: LIMIT,
+        force,
+    })
 }
 
 fn sent(nodes: &[NodeView]) -> Vec<String> {
@@ -288,6 +298,32 @@ fn a_node_that_fails_holds_all_others_unless_told_otherwise() {
     assert!(!decide(&nodes, Duration::ZERO, false, &[]).is_stuck(false, Duration::ZERO, LIMIT));
     let back = [node("a", "worker", BACK, true), node("b", "worker", ["", "", ""], true)];
     assert!(decide(&back, Duration::ZERO, false, &[]).is_over());
+}
+
+#[test]
+fn a_node_that_the_api_server_refuses_to_change_has_failed_and_is_not_sent_again() {
+    let nodes =
+        [node("a", "worker", IN, true), node("b", "worker", IN, true), node("m", "control-plane", IN, true)];
+    let refused = BTreeMap::from([("a".into(), "the webhook says no".to_owned())]);
+    let decide = |nodes: &[NodeView]| {
+        let memory = nodes.iter().map(|n| (n.name.clone(), NodeMemory::default())).collect();
+        let pools = [worker_pool(2)];
+        round(&RoundInputs {
+            nodes,
+            pools: &pools,
+            etcd: &[],
+            memory: &memory,
+            refused: &refused,
+            limit: LIMIT,
+            force: true,
+        })
+    };
+    let first = decide(&nodes);
+    assert_eq!(first.send, BTreeSet::from(["b".into()]));
+    assert_eq!(first.not_restored().get("a").map(String::as_str), Some("the webhook says no"));
+    // Nobody waits for it.
+    let [a, _, m] = nodes;
+    assert_eq!(decide(&[a, node("b", "worker", BACK, true), m]).send, BTreeSet::from(["m".into()]));
 }
 
 #[test]
