@@ -33,13 +33,14 @@ const BROWSERS: [(&str, &str); 1] = [("lab", "browser")];
 /// their names.
 const KUBEADM: (&str, &str, &str) = ("lab", "node", "kubeadm::");
 
-/// Cluster tests that share one control plane and hence one process: package, program, and the prefix of their names.
-const TOGETHER: [(&str, &str, &str); 3] =
-    [("controller", "cluster", ""), ("lab", "control_plane", ""), ("lab", "cluster", "agents::")];
+/// Cluster tests that share one control plane and hence one process: package, program, the prefix of their names, and how many of
+/// them run at once. They mostly wait, but those of `control_plane` start control planes of their own.
+const TOGETHER: [(&str, &str, &str, u32); 3] =
+    [("controller", "cluster", "", 6), ("lab", "control_plane", "", 2), ("lab", "cluster", "agents::", 6)];
 
-/// Tests that wait for minutes: for an API server that is unavailable, for a lease that expires, or until every API server
-/// writes a new version. They run beside the others and occupy no lane.
-const WAITING: [&str; 8] = [
+/// Tests that wait for minutes: for an API server that is unavailable, for a lease or a trial that expires, for agents that have half a
+/// minute to answer, or until every API server writes a new version. They run beside the others and occupy no lane.
+const WAITING: [&str; 14] = [
     "a_rollout_survives_two_minutes_without_the_api_server",
     "a_rollout_survives_changes_of_leader",
     "late_patches_of_a_dead_leader_are_refused",
@@ -48,6 +49,12 @@ const WAITING: [&str; 8] = [
     "a_rollout_survives_the_loss_of_the_api_server_of_the_controller_and_of_a_node",
     "a_controller_resumes_after_its_network_dropped_all_packets",
     "objects_outlive_the_version_in_which_they_are_stored",
+    "problems_of_an_installation_are_reported_with_remedy_and_resolve_by_themselves",
+    "drift_is_reported_at_once_and_a_power_cut_is_recovered_before_the_kubelet_starts",
+    "a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported",
+    "hosts_keep_their_files_but_nothing_that_would_undo_them_later",
+    "settings_that_a_real_kubelet_refuses_are_undone",
+    "rollouts_obey_the_settings_of_their_pool",
 ];
 
 /// The tests that take longest, in seconds on two cores without KVM. They count until a run has measured this computer: the first
@@ -162,17 +169,18 @@ pub(super) fn plan(
         }
         let group = TOGETHER
             .iter()
-            .find(|(package, name, _)| target.package == *package && target.name == *name)
-            .map(|(_, _, prefix)| *prefix);
-        if let Some(prefix) = group {
+            .find(|(package, name, ..)| target.package == *package && target.name == *name)
+            .map(|(_, _, prefix, at_once)| (*prefix, *at_once));
+        if let Some((prefix, at_once)) = group {
             let title = format!("{} {prefix}", target.title()).trim_end_matches([' ', ':']).to_owned();
             let filter = if prefix.is_empty() { vec![] } else { vec![prefix.to_owned()] };
             let inside: Vec<&String> = program.tests.iter().filter(|name| name.starts_with(prefix)).collect();
             if wanted(&title, &inside) {
-                clusters.push(job(title, [filter, vec!["--show-output".to_owned()]].concat()));
+                let args = ["--show-output".to_owned(), format!("--test-threads={at_once}")];
+                clusters.push(job(title, [filter, args.into()].concat()));
             }
         }
-        for name in program.tests.iter().filter(|name| group.is_none_or(|prefix| !name.starts_with(prefix))) {
+        for name in program.tests.iter().filter(|name| group.is_none_or(|(prefix, _)| !name.starts_with(prefix))) {
             let title = format!("{} {name}", target.title());
             let job = job(title.clone(), vec!["--exact".to_owned(), name.clone(), "--nocapture".to_owned()]);
             longest.remove(function(name));
@@ -282,7 +290,7 @@ mod tests {
         let others: VecDeque<Job> = plan.jobs.iter().filter(|job| !is_long(job)).cloned().collect();
         assert_eq!(titles(&others), jobs);
         assert_eq!((plan.beside.len(), plan.left_out.len()), (WAITING.len(), 0));
-        assert_eq!(others[3].args, ["agents::", "--show-output"]);
+        assert_eq!(others[3].args, ["agents::", "--show-output", "--test-threads=6"]);
         assert_eq!(others[5].args, ["--exact", "render::r", "--nocapture"]);
     }
 

@@ -18,14 +18,14 @@ const GIB_A_LANE: u64 = 4;
 /// The most lanes: with more of them, the one disk becomes the bottleneck.
 const MOST_LANES: usize = 8;
 /// Additional lanes for tests that spend most of their time waiting.
-const LANES_BESIDE: usize = 2;
+const LANES_BESIDE: usize = 4;
 /// Additional lanes for each processor, for jobs that start only while the processors have time.
 const SPARE_LANES_A_PROCESSOR: usize = 2;
 /// A spare lane takes a job if the processors were busy for less than this percentage of [`SAMPLE`].
-const BUSY_ENOUGH: u64 = 75;
+const BUSY_ENOUGH: u64 = 85;
 /// How long the processors are watched before a spare lane takes a job. Longer than the start of a cluster's programs takes, so that
 /// the load of the last job that was taken counts.
-const SAMPLE: Duration = Duration::from_secs(4);
+const SAMPLE: Duration = Duration::from_secs(3);
 /// How long to wait for a job to exit after it was killed.
 const LAST_WAIT: Duration = Duration::from_secs(30);
 /// The pause between two checks of a job.

@@ -19,6 +19,7 @@ mod room;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -164,12 +165,12 @@ fn prepare(root: &Path, scope: Scope, everything: bool) -> anyhow::Result<()> {
         println!("== the book's commands for kubectl and helm");
         println!("{} commands are accepted", crate::docs::check_with_programs(root)?);
     }
-    if scope == Scope::All && lab::is_root() {
+    if scope != Scope::Unit && lab::is_root() {
         // Tests of images and packages need it. It comes first, because all other builds write to the same file in
         // target/debug.
         println!("== the mco program, linked as it is delivered");
         crate::image::program::for_tests(root)?;
-        if everything {
+        if everything && scope == Scope::All {
             // These take minutes when they are not cached, and no test should seem to hang meanwhile.
             println!("== virtual machines");
             crate::demo::runtime()?.block_on(lab::prepare_virtual_machines(&lab::Reporter::stderr()))?;
@@ -220,11 +221,14 @@ fn joined(thread: Option<std::thread::Result<anyhow::Result<()>>>, what: &str) -
 
 /// Runs the examples in the documentation, with their output in a file. A failure is printed when it happens.
 fn examples(root: &Path) -> anyhow::Result<()> {
-    let args = ["test", "--quiet", "--workspace", "--doc"];
+    // rustdoc takes a second for each crate, also for those without examples.
+    let crates = crates_with_examples(root)?;
+    let packages = crates.iter().flat_map(|name| ["--package", name]);
+    let args: Vec<&str> = ["test", "--quiet", "--doc"].into_iter().chain(packages).collect();
     let log = root.join(lanes::OUTPUT).join("examples.log");
     let start = Instant::now();
     let output = Command::new(env!("CARGO"))
-        .args(args)
+        .args(&args)
         .current_dir(root)
         .output()
         .with_context(|| format!("cannot run cargo {}", args.join(" ")))?;
@@ -241,6 +245,25 @@ fn examples(root: &Path) -> anyhow::Result<()> {
     }
     println!("ok     {:6.1} s  examples in the documentation", start.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// The crates with a code block in the documentation of an item. Each folder in `crates` has its package's name.
+fn crates_with_examples(root: &Path) -> anyhow::Result<BTreeSet<String>> {
+    let is_fence =
+        |line: &str| line.trim_start().starts_with("/// ```") || line.trim_start().starts_with("//! ```");
+    let has_example =
+        |path: &Path| std::fs::read_to_string(path).is_ok_and(|text| text.lines().any(is_fence));
+    let package = |path: &Path| {
+        let inside = path.strip_prefix(root.join("crates")).ok()?;
+        Some(inside.iter().next()?.to_string_lossy().into_owned())
+    };
+    let all = crate::docs::sources(root, &["rs"]);
+    let names: BTreeSet<String> =
+        all.iter().filter(|path| has_example(path)).filter_map(|path| package(path)).collect();
+    if names.is_empty() {
+        bail!("no crate has an example in its documentation");
+    }
+    Ok(names)
 }
 
 /// Runs cargo, with its output on this terminal.

@@ -266,7 +266,7 @@ async fn settings_that_a_real_kubelet_refuses_are_undone() {
     let builder = builder.nodes(1).real().kubelet(Kubelet::Real).controller_manager(true);
     let cluster = Cluster::start(builder).await;
     let node = cluster.lab.node(0);
-    mk_pool(&cluster, "kubelet", "worker-0", WITHIN).await;
+    mk_pool(&cluster, "kubelet", "worker-0", NEVER_WITHIN).await;
     let command = node.run(["systemctl", "show", "--property=ExecStart", lab::KUBELET_UNIT]).await.unwrap();
     let path = command.split_whitespace().find_map(|word| word.strip_prefix("--config=")).unwrap();
     let settings = node.read_file(path).await.unwrap();

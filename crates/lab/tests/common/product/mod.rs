@@ -192,6 +192,8 @@ impl Cluster {
         let program = self.lab.control_plane().kubectl().expect("the lab was asked for kubectl");
         let mut command = tokio::process::Command::new(program);
         command.arg("--kubeconfig").arg(self.lab.kubeconfig()).args(args).current_dir(repository());
+        // Its default is a folder for each API server in the home of whoever runs the tests, for ever.
+        command.env("KUBECACHEDIR", self.lab.folder().join("kubectl-cache"));
         self.run(command).await
     }
 
