@@ -180,7 +180,9 @@ pub(super) fn plan(
                 clusters.push(job(title, [filter, args.into()].concat()));
             }
         }
-        for name in program.tests.iter().filter(|name| group.is_none_or(|(prefix, _)| !name.starts_with(prefix))) {
+        for name in
+            program.tests.iter().filter(|name| group.is_none_or(|(prefix, _)| !name.starts_with(prefix)))
+        {
             let title = format!("{} {name}", target.title());
             let job = job(title.clone(), vec!["--exact".to_owned(), name.clone(), "--nocapture".to_owned()]);
             longest.remove(function(name));
