@@ -6,6 +6,7 @@ use super::patience::{LastWord, answered, despite_conflicts};
 use super::plan::{Action, Plan, TAINTS, cleaning, kept_finalizers, pods_of, releasing, waited_for};
 use super::restore::pause;
 use crate::objects::Key;
+use crate::ownership::is_applied_by_us;
 use crate::sync::cluster::{api_of, delete, pods};
 use api::k8s::{Node, Pod};
 use api::names::own;
@@ -150,8 +151,16 @@ async fn gone(
     let (start, mut last_word) = (Instant::now(), LastWord::now());
     loop {
         let there = match call(|| format!("get {key}"), api.get_metadata(&key.name)).await {
+            Ok(found) if found.metadata.uid.as_deref() == object["metadata"]["uid"].as_str() => true,
+            // An operator that was not ended yet has made it again.
+            Ok(found) if is_applied_by_us(&json!(found)) => {
+                let mut again = object.clone();
+                again["metadata"]["uid"] = json!(found.metadata.uid);
+                delete(client, &again).await?;
+                true
+            }
             // Somebody has made another one since: that is theirs.
-            Ok(found) => found.metadata.uid.as_deref() == object["metadata"]["uid"].as_str(),
+            Ok(_) => false,
             Err(error) if error.is_not_found() => false,
             Err(error) if error.is_outage() => true,
             Err(error) => return Err(error.into()),

@@ -4,20 +4,32 @@
 
 use super::step_error::{StepError, failed, remedy};
 use super::{PassResult, Syncer};
+use crate::accounts::OPERATOR;
 use crate::monitoring::MONITORING;
 use crate::settings_object;
 use crate::sync::objects::{
     Key, Rollout, blocked_pods, differs, marked, rollout, selector, stranded, superfluous, unscheduled,
 };
 use crate::sync::plan::{self, Inputs};
+use crate::sync::cluster::ClusterState;
 use crate::sync::{Stop, cluster};
+use api::names::NAMESPACE;
 use api::text::statements;
-use client::CallError;
+use client::{CallError, call_optional};
 use k8s_openapi::jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// How many refusals are named. Of the others the number is said.
 const SHOWN: usize = 3;
+
+/// The object as it is applied over the one that was read: the API server refuses it with a conflict if that one is gone, instead of
+/// creating what somebody has deleted a moment ago.
+fn bound(mut object: Value, there: Option<&Value>) -> Value {
+    if let Some(uid) = there.map(|there| &there["metadata"]["uid"]).filter(|uid| uid.is_string()) {
+        object["metadata"]["uid"] = uid.clone();
+    }
+    object
+}
 
 impl Syncer {
     /// Writes what differs of a step's objects, and waits for its workloads.
@@ -35,7 +47,7 @@ impl Syncer {
             let at = passed.seen.kept.iter().position(|o| Key::of(o) == key);
             let there = at.and_then(|i| passed.seen.kept.get(i));
             let now = if differs(&object, there) {
-                match cluster::apply(&self.client, &object).await {
+                match cluster::apply(&self.client, &bound(object, there)).await {
                     Ok(now) => {
                         self.metrics.applied.inc();
                         passed.done.push(key.to_string());
@@ -115,6 +127,12 @@ impl Syncer {
         wanted: &settings_object::CheckedSettings,
         passed: &mut PassResult,
     ) -> Result<(), StepError> {
+        if self.options.image.is_some() && !self.is_deployed(&passed.seen).await? {
+            return Err(failed(format!(
+                "Deployment {OPERATOR} is gone: this operator is being removed, and writes nothing any more; if that is a mistake, \
+                 run `mco install` with the same --image"
+            )));
+        }
         let written = self.objects(plan, wanted, passed).await;
         match &self.options.image {
             Some(own) if *own != wanted.image => match written {
@@ -129,6 +147,21 @@ impl Syncer {
                 other => other,
             },
         }
+    }
+
+    /// Whether the Deployment is there to which this pod belongs. An uninstall deletes it first, and this process works on until the
+    /// kubelet ends its pod: it must not make its Deployment again.
+    async fn is_deployed(&self, seen: &ClusterState) -> Result<bool, CallError> {
+        let own = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": OPERATOR, "namespace": NAMESPACE}});
+        let key = Key::of(&own);
+        if seen.kept.iter().any(|object| Key::of(object) == key) {
+            return Ok(true);
+        }
+        // Whoever has applied it by hand may have left out the label.
+        let Some(api) = cluster::api_of(&self.client, &own) else { return Ok(false) };
+        let found = call_optional(|| format!("get {key}"), api.get_metadata(&key.name)).await?;
+        Ok(found.is_some())
     }
 
     pub(super) async fn prune(
