@@ -72,7 +72,10 @@ pub(super) async fn check(
             .await
             .map(|(code, _)| of_http(code, *status)),
         // They are not one question (see `jobs`).
-        Check::Job { .. } => Err("a gate with a Job cannot be checked by a request; this is a bug, please report it".to_owned()),
+        Check::Job { .. } => {
+            Err("a gate with a Job cannot be checked by a request; this is a bug, please report it"
+                .to_owned())
+        }
     };
     result.unwrap_or_else(|why| Reading::NoAnswer(cut(&why, WORDS).into_owned()))
 }

@@ -185,7 +185,9 @@ impl Systemd for DbusSystemd {
                 None => {}
             }
         }
-        let why = format!("its result is unknown, because systemd no longer has the unit; see journalctl -u {unit} on the host");
+        let why = format!(
+            "its result is unknown, because systemd no longer has the unit; see journalctl -u {unit} on the host"
+        );
         Err(SystemdError::new("run", program, why))
     }
 
@@ -385,7 +387,7 @@ mod tests {
             for connection in 0.. {
                 let stream = listener.accept().await.unwrap().0.into_std().unwrap();
                 let builder = zbus::connection::Builder::unix_stream(stream);
-                let server = builder.server(zbus::Guid::generate()).unwrap().p2p().build().await.unwrap();
+                let server = builder.server(zbus::Guid::generate()).p2p().build().await.unwrap();
                 let mut messages = zbus::MessageStream::from(&server);
                 while let Some(Ok(message)) = messages.next().await {
                     let header = message.header();
@@ -410,7 +412,11 @@ mod tests {
             let why = Rationale("a test".to_owned());
             let ended = tokio::task::spawn_blocking(move || (systemd.reboot(&why), systemd.daemon_reload()));
             let (reboot, reload) = ended.await.unwrap();
-            assert_eq!((reboot.is_ok(), reload.is_ok()), (reboots, reloads), "{breaks}: {reboot:?} {reload:?}");
+            assert_eq!(
+                (reboot.is_ok(), reload.is_ok()),
+                (reboots, reloads),
+                "{breaks}: {reboot:?} {reload:?}"
+            );
             let all = [vec!["Reboot"; breaks.min(1) + 1], vec!["Reload"]].concat();
             assert_eq!(*called.lock().unwrap(), all, "{breaks}");
         }

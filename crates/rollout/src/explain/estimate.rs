@@ -74,7 +74,10 @@ pub fn estimate(pace: &RolloutProgress, now: Timestamp) -> Estimate {
     let longest = starts.zip(&done).map(|(a, b)| b.duration_since(*a)).max().unwrap_or_default();
     let pause = now.duration_since(last);
     if pause > longest.saturating_mul(STALLED).max(PATIENCE) {
-        let because = format!("no node has finished for {} s, much longer than between any two nodes before", pause.as_secs());
+        let because = format!(
+            "no node has finished for {} s, much longer than between any two nodes before",
+            pause.as_secs()
+        );
         return Estimate::Unknown { because };
     }
     let nodes = i64::try_from(done.len()).unwrap_or(i64::MAX).max(1);
@@ -127,8 +130,16 @@ mod tests {
             // Finished before the rollout began, so in an earlier one.
             (pace(&[900, 950], 5, 0, false), 1_200, "unknown: no node is done in this rollout yet"),
             (pace(&[1_100, 1_200], 4, 0, false), 1_200, "about 6 min 40 s, at the pace of the 2 done so far"),
-            (pace(&[1_200, 1_100, 900], 4, 0, false), 1_250, "about 5 min 50 s, at the pace of the 2 done so far"),
-            (pace(&[1_100, 1_200], 80, 0, false), 1_200, "about 2 h 13 min, at the pace of the 2 done so far"),
+            (
+                pace(&[1_200, 1_100, 900], 4, 0, false),
+                1_250,
+                "about 5 min 50 s, at the pace of the 2 done so far",
+            ),
+            (
+                pace(&[1_100, 1_200], 80, 0, false),
+                1_200,
+                "about 2 h 13 min, at the pace of the 2 done so far",
+            ),
             // A clock that is ahead.
             (pace(&[1_160], 1, 0, false), 1_100, "about 1 min 40 s, at the pace of the 1 done so far"),
             (
@@ -137,7 +148,11 @@ mod tests {
                 "unknown: the remaining nodes do not continue by themselves",
             ),
             (pace(&[1_100], 4, 1, true), 1_150, "unknown: the pool is held"),
-            (pace(&[1_100], 4, 1, false), 1_600, "unknown: no node has finished for 500 s, much longer than between any two nodes before"),
+            (
+                pace(&[1_100], 4, 1, false),
+                1_600,
+                "unknown: no node has finished for 500 s, much longer than between any two nodes before",
+            ),
             (
                 RolloutProgress { left: 1, ..RolloutProgress::default() },
                 1_600,

@@ -132,7 +132,9 @@ pub fn parse(name: &str, spec: &RolloutPolicySpec) -> Result<Policy, PolicyError
 
 fn length(text: &Duration, at: &str) -> Result<SignedDuration, PolicyError> {
     let read = text.get().and_then(|d| SignedDuration::try_from(d).ok());
-    read.ok_or_else(|| error(at, format!("{:?} is not a duration; write one such as 90s, 30m or 1h30m", text.0)))
+    read.ok_or_else(|| {
+        error(at, format!("{:?} is not a duration; write one such as 90s, 30m or 1h30m", text.0))
+    })
 }
 
 fn positive(text: &Duration, at: &str) -> Result<SignedDuration, PolicyError> {

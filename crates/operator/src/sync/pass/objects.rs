@@ -7,11 +7,11 @@ use super::{PassResult, Syncer};
 use crate::accounts::OPERATOR;
 use crate::monitoring::MONITORING;
 use crate::settings_object;
+use crate::sync::cluster::ClusterState;
 use crate::sync::objects::{
     Key, Rollout, blocked_pods, differs, marked, rollout, selector, stranded, superfluous, unscheduled,
 };
 use crate::sync::plan::{self, Inputs};
-use crate::sync::cluster::ClusterState;
 use crate::sync::{Stop, cluster};
 use api::names::NAMESPACE;
 use api::text::statements;
@@ -47,7 +47,7 @@ impl Syncer {
             let at = passed.seen.kept.iter().position(|o| Key::of(o) == key);
             let there = at.and_then(|i| passed.seen.kept.get(i));
             let now = if differs(&object, there) {
-                match cluster::apply(&self.client, &bound(object, there)).await {
+                match cluster::apply(&self.client, &bound(object.clone(), there)).await {
                     Ok(now) => {
                         self.metrics.applied.inc();
                         passed.done.push(key.to_string());

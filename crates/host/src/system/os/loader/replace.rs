@@ -26,7 +26,7 @@ impl BootLoader {
         match self.root.found(path)? {
             Found::File { mode, uid, gid, .. } => Ok(Some(Attributes { mode, uid, gid })),
             Found::Absent | Found::NoParentFolder { .. } => Ok(None),
-            found => Err(os(format!("{path} is not a regular file; move it away and restore the file"))),
+            _ => Err(os(format!("{path} is not a regular file; move it away and restore the file"))),
         }
     }
 

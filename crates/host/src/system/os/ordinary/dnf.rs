@@ -62,7 +62,8 @@ fn packages(text: &str) -> Result<(Vec<Package>, u64), String> {
         let [name, version, arch, size] = parts.as_slice() else {
             return Err(format!("rpm printed a line that cannot be parsed: {line:?}"));
         };
-        let size: u64 = size.parse().map_err(|_| format!("rpm printed a line that cannot be parsed: {line:?}"))?;
+        let size: u64 =
+            size.parse().map_err(|_| format!("rpm printed a line that cannot be parsed: {line:?}"))?;
         bytes = bytes.saturating_add(size);
         // Public keys are no packages.
         if *arch != "(none)" {

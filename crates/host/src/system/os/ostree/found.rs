@@ -72,7 +72,10 @@ fn line(text: &str) -> Option<(bool, OstreeDeployment)> {
 fn deployments(text: &str) -> Result<Vec<(bool, OstreeDeployment)>, String> {
     let lines = text.lines().filter(|l| !l.trim().is_empty() && !l.starts_with("    "));
     lines
-        .map(|one| line(one).ok_or_else(|| format!("ostree admin status printed a line that cannot be parsed: {one:?}")))
+        .map(|one| {
+            line(one)
+                .ok_or_else(|| format!("ostree admin status printed a line that cannot be parsed: {one:?}"))
+        })
         .collect()
 }
 
