@@ -263,7 +263,7 @@ mod tests {
                 true,
                 &[
                     "spec.osImageURL: the running system has the image \"q.io/os:2\" and not \"q.io/os:1\"; \
-                     reboot it",
+                     reboot the machine",
                     "spec.extensions: the running system lacks the extension usbguard; reboot the machine",
                 ],
             ),

@@ -5,7 +5,9 @@
 
 use crate::installation::{IMAGE, URL, here, installed, operator, says, settings};
 use crate::killed_commands;
+use crate::parts::Part;
 use crate::product::{Cluster, lab, text};
+use api::names::NAMESPACE;
 use api::names::own::{LEAVE, LEFT};
 use serde_json::{Value, json};
 
@@ -116,6 +118,34 @@ async fn uninstall_removes_everything_of_ours_and_nothing_else() {
     assert_eq!(said.code, 0, "{said:?}");
     assert_eq!(settings(&cluster).await["spec"]["image"], "registry.example.com/mco:1");
     assert!(!here(&cluster, "deployment", "machine-config-operator").await.is_null());
+    cluster.stop().await;
+}
+
+/// An uninstall deletes the operator's Deployment first. On a busy node its pod works on for seconds, sees that, and must not make it
+/// again. The process here is one that never ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_whose_deployment_is_deleted_does_not_make_it_again() {
+    let Some((cluster, dir, account)) = installed(&[]).await else { return };
+    let args = ["operator", "start", "--log=info", IMAGE];
+    let running = Part::start(dir.path(), "operator", &account, &args);
+    says(&cluster, "Available", "True", &[]).await;
+    let name = "machine-config-operator";
+    let uid = here(&cluster, "deployment", name).await["metadata"]["uid"].clone();
+    let said = cluster.kubectl(&["-n", NAMESPACE, "delete", "deployment", name]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    says(&cluster, "Degraded", "True", &["Deployment machine-config-operator is gone", "mco install"]).await;
+    // Neither by a pass that a change begins.
+    cluster
+        .patch("MachineConfigPool", "worker", json!({"metadata": {"labels": {"example.com/a": "b"}}}))
+        .await;
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert!(here(&cluster, "deployment", name).await.is_null());
+    // What a pass had read before is bound to the object that is gone.
+    let late = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {
+        "name": name, "namespace": NAMESPACE, "uid": uid}});
+    let said = cluster.put(&["apply", "--server-side"], &late).await;
+    assert!(said.code != 0 && said.err.contains("uid mismatch"), "{said:?}");
+    running.stop().await;
     cluster.stop().await;
 }
 

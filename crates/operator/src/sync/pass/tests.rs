@@ -71,3 +71,67 @@ fn machines_join_unless_the_installation_is_somebody_elses() {
     assert!(!of("configServer: {access: Everybody}", false), "there are no tokens");
     assert!(!may_join(&PassResult::default()));
 }
+
+/// A pod of the operator over an API server that answers each GET with this status. Also returns what it was asked to write.
+fn pod_of(code: u16) -> (Syncer, Arc<std::sync::Mutex<Vec<String>>>) {
+    let written = Arc::new(std::sync::Mutex::new(vec![]));
+    let seen = written.clone();
+    let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let seen = seen.clone();
+        async move {
+            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let (code, answer) = match method == http::Method::GET {
+                true => (code, serde_json::json!({"kind": "Status", "code": code, "metadata": {}})),
+                false => {
+                    seen.lock().unwrap().push(format!("{path} {}", String::from_utf8_lossy(&body)));
+                    (200, serde_json::from_slice(&body).unwrap())
+                }
+            };
+            let body = kube::client::Body::from(answer.to_string().into_bytes());
+            Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
+        }
+    });
+    let options = Options { image: Some("mco:1".to_owned()), ..Options::default() };
+    let metrics = Arc::new(Metrics::new(&mut prometheus_client::registry::Registry::default()));
+    (Syncer::new(Client::new(serve, "default"), options, metrics), written)
+}
+
+/// An uninstall deletes the operator's Deployment first. Its pod sees that before the kubelet has ended it.
+#[tokio::test]
+async fn a_pod_whose_deployment_is_gone_does_not_make_it_again() {
+    let wanted = crate::settings_object::CheckedSettings { image: "mco:1".to_owned(), ..Default::default() };
+    let (gone, written) = pod_of(404);
+    let mut passed = PassResult::default();
+    match gone.own(plan::own, &wanted, &mut passed).await {
+        Err(StepError::Stop(Stop::Failed(why))) => {
+            assert!(why.contains("Deployment machine-config-operator is gone"), "{why}");
+        }
+        other => panic!("{:?}", other.map_err(|_| "another error")),
+    }
+    assert_eq!(*written.lock().unwrap(), [""; 0]);
+
+    // It is there, without the label by which objects of an installation are found: it gets it.
+    let (there, written) = pod_of(200);
+    let ended = there.own(plan::own, &wanted, &mut PassResult::default()).await;
+    assert!(ended.is_ok());
+    let written = written.lock().unwrap();
+    assert!(written.iter().any(|line| line.contains("/deployments/machine-config-operator ")), "{written:?}");
+}
+
+/// What was read is gone when it is written.
+#[tokio::test]
+async fn an_object_that_was_read_is_written_with_its_uid() {
+    let wanted = crate::settings_object::CheckedSettings { image: "mco:1".to_owned(), ..Default::default() };
+    let (syncer, written) = pod_of(404);
+    let deployment = serde_json::json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {
+        "name": "machine-config-operator", "namespace": api::names::NAMESPACE, "uid": "before"}});
+    let seen = ClusterState { kept: vec![deployment], ..ClusterState::default() };
+    let mut passed = PassResult { seen, ..PassResult::default() };
+    let ended = syncer.own(plan::own, &wanted, &mut passed).await;
+    assert!(ended.is_ok());
+    let written = written.lock().unwrap();
+    let bound = |line: &&String| line.contains("\"uid\":\"before\"");
+    let all: Vec<&String> = written.iter().filter(bound).collect();
+    assert!(all.len() == 1 && all[0].contains("/deployments/machine-config-operator "), "{written:?}");
+}

@@ -47,6 +47,7 @@ fn what_would_make_things_again_goes_first_and_what_others_made_stays() {
             "delete DaemonSet machine-config-daemon",
             "delete ClusterRole machine-config-controller",
             "remove our finalizers from KubeletConfig k",
+            "remove our finalizers from objects that got them in the meantime",
             "delete Secret worker-user-data-managed",
             "delete CustomResourceDefinition x",
             "remove our annotations from Node n",
@@ -63,8 +64,8 @@ fn what_would_make_things_again_goes_first_and_what_others_made_stays() {
             "Namespace openshift-machine-api: it contains Secrets of others",
         ]
     );
-    let Action::Clean { annotations, tainted, .. } = &found.actions[7] else {
-        panic!("{:?}", found.actions[7])
+    let Action::Clean { annotations, tainted, .. } = &found.actions[8] else {
+        panic!("{:?}", found.actions[8])
     };
     assert!(annotations.len() == 3 && !annotations.contains(&"other".to_owned()) && *tainted);
 }

@@ -342,7 +342,7 @@ fn fedora_has_grub_read_entries() {
     write(rig.dir.path(), "/etc/kernel/mine", "root=UUID=1 ro\n");
     std::os::unix::fs::symlink("mine", rig.dir.path().join("etc/kernel/cmdline")).unwrap();
     let why = rig.os.fetch(&now, &Pull::default()).unwrap_err().why;
-    assert!(why.contains("/etc/kernel/cmdline is no file"), "{why}");
+    assert!(why.contains("/etc/kernel/cmdline is not a regular file"), "{why}");
     std::fs::remove_file(rig.dir.path().join("etc/kernel/cmdline")).unwrap();
     rig.stage("a").unwrap();
     assert!(rig.text(&path).ends_with("ro $tuned_params a\n"), "{}", rig.text(&path));
