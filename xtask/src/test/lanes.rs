@@ -4,6 +4,7 @@
 
 use super::busy::{Ticks, is_niced};
 use super::jobs::Job;
+use super::terminated::EndsWithUs;
 use anyhow::Context;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -233,6 +234,7 @@ fn watched(job: &Job, log: &Path) -> anyhow::Result<ExitStatus> {
         .stdout(out)
         .spawn()
         .with_context(|| format!("cannot run {}", job.executable.display()))?;
+    let _ends_with_us = EndsWithUs::new(&child);
     let start = Instant::now();
     let mut unread = String::new();
     loop {

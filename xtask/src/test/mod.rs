@@ -16,6 +16,7 @@ mod limits;
 mod programs;
 mod prune;
 mod room;
+mod terminated;
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -91,6 +92,7 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
     let programs::Built { programs, files } = programs::build(root, &chosen, everything)?;
     println!("built in {:.0} s", built.elapsed().as_secs_f64());
     let plan = jobs::plan(&programs, &left, scope, &a.only, &lanes::last_times(root))?;
+    terminated::watch()?;
     let with_image = scope == Scope::All && a.only.is_empty() && lab::is_root();
     let before = busy::Ticks::now();
     let (done, release, examples) = std::thread::scope(|threads| {
