@@ -62,7 +62,7 @@ impl Gates {
 
 /// Which version the ControllerConfig belongs to: the history of its annotation `generated-by-version` in this term.
 /// Only a controller of that version renders, so that the inputs of two versions never mix (see
-/// `passes::version_claim`).
+/// `passes::templates`).
 #[derive(Debug, Default)]
 pub(crate) struct VersionGate(Mutex<ClaimHistory>);
 

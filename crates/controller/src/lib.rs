@@ -25,6 +25,7 @@ mod fake_server;
 mod flight;
 mod gates;
 mod io;
+mod own_configs;
 mod passes;
 mod policies;
 mod queue;

@@ -1,10 +1,8 @@
 //! All passes, and how they run while this process leads. Each file is one pass: a pure function makes its plan, and
 //! its descriptor says what it reads, what marks it, what it does and which rights it needs.
 
-pub(crate) mod certificates;
 pub(crate) mod descriptor;
 pub(crate) mod drain;
-pub(crate) mod finalizers;
 pub(crate) mod garbage;
 pub(crate) mod generated;
 pub(crate) mod image_builds;
@@ -12,13 +10,11 @@ pub(crate) mod machine_config_nodes;
 pub(crate) mod nodes;
 pub(crate) mod old_images;
 pub(crate) mod os_images;
-pub(crate) mod own_configs;
 pub(crate) mod pinned_images;
 pub(crate) mod render;
 pub(crate) mod streams;
 pub(crate) mod templates;
 pub(crate) mod topology;
-pub(crate) mod version_claim;
 
 use crate::change::{Changed, Marker};
 use crate::passes::descriptor::Descriptor;

@@ -7,7 +7,9 @@
 //!
 //! What it is not: the rules of templates.
 
+mod certificates;
 mod inputs;
+mod version_claim;
 
 pub(crate) use inputs::{Failure, facts, read};
 
@@ -17,9 +19,8 @@ use crate::change::{Changed, DirtyKeys, KnownObjects};
 use crate::flight::refusals::{AGAIN, WriteOutcomes};
 use crate::gates::{is_from_template, no_longer_produced};
 use crate::io::clock::now;
+use crate::own_configs::{create_or_restore, delete, with_digest};
 use crate::passes::descriptor::{Descriptor, stateless};
-use crate::passes::own_configs::{create_or_restore, delete, with_digest};
-use crate::passes::{certificates, version_claim};
 use crate::queue::{Outcome, Pass, Work};
 use crate::rights::{Right, kind};
 use crate::shared::Shared;

@@ -7,14 +7,15 @@
 //!
 //! What it is not: a choice of what is generated.
 
+mod finalizers;
+
 use crate::cache::settings::{self, KUBELET_CONFIG, Kind as Setting, RUNTIME_CONFIG};
 use crate::cache::trimmed::Config;
 use crate::change::{Changed, DirtyKeys, KnownObjects};
 use crate::flight::refusals::{WriteError, WriteOutcomes};
 use crate::io::clock::now;
+use crate::own_configs::{create_or_restore, delete};
 use crate::passes::descriptor::{Descriptor, stateless};
-use crate::passes::finalizers::finalizers_to_write;
-use crate::passes::own_configs::{create_or_restore, delete};
 use crate::passes::templates::{self, Failure};
 use crate::queue::{Outcome, Pass, Work};
 use crate::rights::{Right, kind};
@@ -23,6 +24,7 @@ use api::k8s::ResourceExt;
 use api::names::{CONTROLLER_CONFIG, annotation};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use client::{CallError, call};
+use finalizers::finalizers_to_write;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use render::generated::{Inputs, Kind, ObjectPlan, Plan, Settings, plan, source_of, status};
 use render::template::Rendering;
