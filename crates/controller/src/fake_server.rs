@@ -41,7 +41,7 @@ pub(crate) fn shared(
 /// The same with any client, and with its metrics on this registry.
 pub(crate) fn shared_with(client: kube::Client, registry: &mut Registry) -> Shared {
     let (events, _) = Recorder::new(client.clone());
-    Shared::new(client, "/".into(), events, Metrics::new(registry), &crate::passes::MARKERS)
+    Shared::new(client, "/".into(), events, Metrics::new(registry), &crate::passes::REACTIONS)
 }
 
 /// An object as a cache keeps it.

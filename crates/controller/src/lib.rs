@@ -3,18 +3,7 @@
 //! Data flow: watches fold objects into stores, trimmed (`cache`); a change marks keys in queues; a pass over a key
 //! gives what the stores say to a pure function and carries its plan out, each write bound to the version that the
 //! plan was made from; the answers go back into the stores. See `docs/architecture.md`.
-//!
-//! | queue | key | plan | writes |
-//! | --- | --- | --- | --- |
-//! | generated | all of it | `render::generated::plan` | 97-/98-/99- MachineConfigs; finalizers, numbers and verdicts in KubeletConfig and ContainerRuntimeConfig |
-//! | template | the ControllerConfig | `render::template::generate` | 00-/01- MachineConfigs, ControllerConfig status |
-//! | render | pool | `render::plan` | rendered MachineConfig, pool spec and `RenderDegraded` |
-//! | node | pool | `rollout::plan` | Node annotations, taints and labels, pool status |
-//! | topology | the ControllerConfig | `rollout::topology::patch` | the topology in the ControllerConfig |
-//! | image-builds | pool | `build::plan` | MachineOSBuilds, their Jobs and ConfigMaps; what the MachineOSConfig says of them; `ImageBuildDegraded` |
-//! | os-images | pool | `next`, then a look by `registry` | what was found out, on the rendered MachineConfig |
-//! | streams | OSImageStream `cluster` | `status`, from images that `registry` looks into | its status |
-//! | drain | node | `rollout::drain::plan` | cordon, evictions, `lastAppliedDrain` |
+//! Which passes there are: `passes::ALL`, and `queue::Pass` with the key of each.
 
 pub mod bootstrap;
 mod cache;
@@ -132,7 +121,7 @@ pub async fn run_with(
     let rest = CancellationToken::new();
     let tasks = TaskTracker::new();
     let addresses = options.metrics_addresses;
-    let mut shared = Shared::new(client.clone(), options.templates, events, metrics, &passes::MARKERS);
+    let mut shared = Shared::new(client.clone(), options.templates, events, metrics, &passes::REACTIONS);
     shared.versions = options.versions;
     let shared = Arc::new(shared);
     let endpoint = Endpoint {

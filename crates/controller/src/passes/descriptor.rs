@@ -1,7 +1,7 @@
 //! What the rest of the controller knows of a pass: one value, declared beside the pass's code. A new pass is a file
 //! with a [`Descriptor`], a variant of [`Pass`], and its line in [`crate::passes::ALL`].
 
-use crate::change::Marker;
+use crate::change::{Effects, Marker, Reaction};
 use crate::queue::{Outcome, Pass, Work};
 use crate::rights::{Resource, Right};
 use crate::shared::Shared;
@@ -21,6 +21,8 @@ pub(crate) struct Descriptor {
     pub(crate) writes: &'static [Right],
     /// Which keys a change marks.
     pub(crate) marked_by: Marker,
+    /// What else it does when something changes, such as to forget what another leader may have changed.
+    pub(crate) effects: Effects<Shared>,
     /// Creates the function that runs over one key. Called once for each term.
     pub(crate) start: fn(&Arc<Shared>, Handover) -> Run,
 }
@@ -32,6 +34,11 @@ pub(crate) type Run = Box<dyn Fn(String) -> BoxFuture<'static, Outcome> + Send +
 const READ: [&str; 3] = ["get", "list", "watch"];
 
 impl Descriptor {
+    /// How the pass answers to a change.
+    pub(crate) const fn reaction(&self) -> Reaction<Shared> {
+        Reaction { pass: self.pass, marked_by: self.marked_by, effects: self.effects }
+    }
+
     /// All rights that the pass needs.
     pub(crate) fn rights(&self) -> impl Iterator<Item = Right> {
         let reads = self.reads.iter().flat_map(|kind| READ.map(|verb| Right::new(verb, *kind)));

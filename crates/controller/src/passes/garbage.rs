@@ -9,7 +9,7 @@
 //! waits for it.
 
 use crate::cache::trimmed::Config;
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::passes::descriptor::{Descriptor, stateless};
 use crate::queue::{Outcome, Pass, Work};
 use crate::rights::{Right, kind};
@@ -76,6 +76,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     ],
     writes: &[Right::new("delete", kind::CONFIGS)],
     marked_by,
+    effects: Effects::NONE,
     start: |shared, _| stateless(shared, pass),
 };
 

@@ -5,7 +5,7 @@
 //! out.
 
 use crate::cache::trimmed::TrimmedMachineConfigNode;
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::io::clock::now;
 use crate::passes::descriptor::{Descriptor, stateless};
 use crate::queue::{Outcome, Pass, Work};
@@ -43,6 +43,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
         Right::new("patch", kind::MACHINE_CONFIG_NODE_STATUS),
     ],
     marked_by,
+    effects: Effects::NONE,
     start: |shared, _| stateless(shared, pass),
 };
 

@@ -16,7 +16,7 @@ pub(crate) mod streams;
 pub(crate) mod templates;
 pub(crate) mod topology;
 
-use crate::change::{Changed, Marker};
+use crate::change::{Changed, Reaction};
 use crate::passes::descriptor::Descriptor;
 use crate::queue::serve;
 use crate::rights::Right;
@@ -45,15 +45,15 @@ pub(crate) const ALL: [Descriptor; 13] = [
     streams::PASS,
 ];
 
-/// The marker of each pass (see [`crate::dirty`]).
-pub(crate) const MARKERS: [Marker; ALL.len()] = {
-    let mut markers = [ALL[0].marked_by; ALL.len()];
+/// How each pass answers to a change (see [`crate::dirty`]).
+pub(crate) const REACTIONS: [Reaction<Shared>; ALL.len()] = {
+    let mut all = [ALL[0].reaction(); ALL.len()];
     let mut i = 0;
     while i < ALL.len() {
-        markers[i] = ALL[i].marked_by;
+        all[i] = ALL[i].reaction();
         i += 1;
     }
-    markers
+    all
 };
 
 /// The rights that the passes need for objects of the whole cluster. Not included are the objects in our own namespace
@@ -70,7 +70,7 @@ pub(crate) async fn run(shared: Arc<Shared>, handover: Handover, stop: Cancellat
     }
     shared.changed(&Changed::TermBegins);
     let mut tasks = JoinSet::new();
-    for Descriptor { pass, work, start, reads: _, writes: _, marked_by: _ } in ALL {
+    for Descriptor { pass, work, start, reads: _, writes: _, marked_by: _, effects: _ } in ALL {
         let (queue, run) = (shared.queues.of(pass), start(&shared, handover));
         let (metrics, stop) = (shared.metrics.clone(), stop.clone());
         tasks.spawn(async move { serve(&queue, work, &metrics, &stop, run).await });

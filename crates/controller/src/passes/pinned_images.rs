@@ -5,7 +5,7 @@
 
 use crate::cache::store::KNOWN_AGAIN;
 use crate::cache::stores::Stores;
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::WriteContext as _;
 use crate::flight::pools::set_condition;
 use crate::passes::descriptor::{Descriptor, stateless};
@@ -29,6 +29,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     reads: &[kind::POOLS, kind::PINNED_IMAGE_SETS],
     writes: &[Right::new("patch", kind::POOLS), Right::new("patch", kind::POOL_STATUS)],
     marked_by,
+    effects: Effects::NONE,
     start: |shared, _| stateless(shared, pass),
 };
 

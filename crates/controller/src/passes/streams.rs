@@ -12,7 +12,7 @@
 //! What it is not: the reading of images (see `registry`), or which stream a pool follows (see `render`).
 
 use crate::cache::settings::{CLUSTER_VERSION, FEATURE_GATE, STREAMS};
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::refusals::{AGAIN, Topic};
 use crate::passes::descriptor::{Descriptor, stateless};
 use crate::passes::os_images::access;
@@ -43,6 +43,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     ],
     writes: &[Right::new("patch", kind::STREAMS), Right::new("patch", kind::STREAM_STATUS)],
     marked_by,
+    effects: Effects::NONE,
     start: |shared, _| stateless(shared, pass),
 };
 

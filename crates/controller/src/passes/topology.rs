@@ -3,7 +3,7 @@
 //!
 //! What it is not: the rule (see `rollout::topology`).
 
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::refusals::{AGAIN, Topic};
 use crate::passes::descriptor::{Descriptor, stateless};
 use crate::queue::{Outcome, Pass, Work};
@@ -24,6 +24,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     reads: &[kind::CONTROLLER_CONFIGS, kind::NODES],
     writes: &[Right::named("patch", kind::CONTROLLER_CONFIGS, &[CONTROLLER_CONFIG])],
     marked_by,
+    effects: Effects::NONE,
     start: |shared, _| stateless(shared, pass),
 };
 

@@ -12,7 +12,7 @@
 
 use crate::cache::store::{Change, Store};
 use crate::cache::watch::{OnChange, Presence, WatchedApi, follow};
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::nodes::{PatchOf, send};
 use crate::flight::refusals::Topic;
 use crate::io::clock::now;
@@ -61,6 +61,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
         Right::new("patch", kind::MACHINE_CONFIG_NODE_STATUS),
     ],
     marked_by,
+    effects: Effects::NONE,
     start: |shared, _| {
         let drains = Arc::new(Drains::new(shared.clone()));
         Box::new(move |key| {

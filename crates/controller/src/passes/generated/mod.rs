@@ -11,7 +11,7 @@ mod finalizers;
 
 use crate::cache::settings::{self, KUBELET_CONFIG, Kind as Setting, RUNTIME_CONFIG};
 use crate::cache::trimmed::Config;
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::refusals::{WriteError, WriteOutcomes};
 use crate::io::clock::now;
 use crate::own_configs::{create_or_restore, delete};
@@ -72,11 +72,19 @@ pub(crate) const PASS: Descriptor = Descriptor {
         Right::new("patch", kind::IMAGE_POLICY_STATUS),
     ],
     marked_by,
+    effects: Effects {
+        note: |shared, changed| {
+            if let Changed::TermBegins = changed {
+                shared.gates.settings.begin();
+            }
+        },
+        // No pool is rendered until the generated MachineConfigs are up to date.
+        before_mark: |shared| shared.gates.settings.close(),
+        ..Effects::NONE
+    },
     start: |shared, _| stateless(shared, pass),
 };
 
-/// A change that marks this pass also closes the gate (see [`Shared::changed`]): no pool is rendered until the
-/// generated MachineConfigs are up to date.
 fn marked_by(changed: &Changed<'_>, _: KnownObjects<'_>, marks: &mut DirtyKeys) {
     let concerns = match changed {
         // Settings select pools by their labels.

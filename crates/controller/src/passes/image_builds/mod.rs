@@ -11,7 +11,7 @@ mod write;
 use crate::cache::store::Item;
 use crate::cache::trimmed::{Config, ImageBuild, ImageConfig};
 use crate::cache::watch::version_of;
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::pools::set_condition;
 use crate::flight::refusals::Topic;
 use crate::io::clock::now;
@@ -57,6 +57,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
         Right::new("patch", kind::POOL_STATUS),
     ],
     marked_by,
+    effects: Effects::NONE,
     start: |shared, _| stateless(shared, pass),
 };
 

@@ -14,7 +14,7 @@ mod send;
 use crate::cache::settings::{FEATURE_GATE, STREAMS};
 use crate::cache::stores::Stores;
 use crate::cache::trimmed::{Config, ImageBuild, ImageConfig};
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::refusals::Topic;
 use crate::io::clock::now;
 use crate::passes::descriptor::Descriptor;
@@ -32,7 +32,7 @@ use jiff::Timestamp;
 use report::Report;
 use rollout::pinned_images::PinFacts;
 use rollout::policy::PoolPolicies;
-use rollout::view::NodeView;
+use rollout::view::{DaemonState, NodeView};
 use rollout::{ControllerMemory, Facts, Inputs, PoolPlan, Sources, Streams, TroubleOf, Unanswered};
 use send::{NO_POOL, Requests, SendOutcome};
 use serde_json::Value;
@@ -74,6 +74,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
         Right::new("list", kind::DAEMON_SETS),
     ],
     marked_by,
+    effects: Effects { note, is_urgent: is_awaited, ..Effects::NONE },
     start: |shared, handover| {
         let nodes = Arc::new(Nodes::new(shared.clone(), Fence::after(handover, shared)));
         Box::new(move |_| {
@@ -82,6 +83,27 @@ pub(crate) const PASS: Descriptor = Descriptor {
         })
     },
 };
+
+fn note(shared: &Shared, changed: &Changed<'_>) {
+    match changed {
+        Changed::Pool(change) if change.new.is_none() => shared.pool_troubles.resolved(&change.name),
+        Changed::TermBegins => {
+            shared.node_troubles.forget();
+            shared.pool_troubles.forget();
+        }
+        _ => {}
+    }
+}
+
+/// Whether a change is that one of the last nodes that a wave waits for is done.
+fn is_awaited(shared: &Shared, changed: &Changed<'_>) -> bool {
+    let Changed::Node(change) = changed else { return false };
+    let is_done = |node: &NodeView| {
+        node.ready() && node.state == DaemonState::Done && node.current_config == node.desired_config
+    };
+    change.new.as_deref().is_some_and(is_done)
+        && shared.last_of_waves.lock().unwrap_or_else(PoisonError::into_inner).contains(&*change.name)
+}
 
 /// The key of writes of policies' status in [`crate::flight::refusals::CurrentFailures`].
 const POLICY_STATUS: &str = "status of rolloutpolicies";

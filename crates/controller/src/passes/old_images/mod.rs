@@ -14,7 +14,7 @@ mod remove;
 use crate::cache::settings::STREAMS;
 use crate::cache::store::KNOWN_AGAIN;
 use crate::cache::trimmed::Config;
-use crate::change::{Changed, DirtyKeys, KnownObjects as Caches};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects as Caches};
 use crate::io::clock::now;
 use crate::io::events::{Source, reference};
 use crate::passes::descriptor::Descriptor;
@@ -58,6 +58,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     // The list is a ConfigMap of our own namespace, by its name; the push secrets have a Role of their own, which the operator keeps.
     writes: NO_OTHER_RIGHTS,
     marked_by,
+    effects: Effects::NONE,
     start: |shared, _| {
         let cleaner = Arc::new(Cleaner { shared: shared.clone(), waits: Mutex::default() });
         Box::new(move |_| {

@@ -7,7 +7,7 @@
 pub(super) mod access;
 
 use crate::cache::trimmed::{Config, Rendered};
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::refusals::{AGAIN, Failure as _, Topic};
 use crate::passes::descriptor::Descriptor;
 use crate::queue::{Outcome, Pass, Work};
@@ -34,6 +34,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     reads: &[kind::POOLS, kind::CONFIGS, kind::CONTROLLER_CONFIGS, kind::NODES],
     writes: &[Right::new("patch", kind::CONFIGS)],
     marked_by,
+    effects: Effects::NONE,
     start: |shared, _| {
         let looker = Arc::new(Looker { shared: shared.clone(), cache: Cache::default() });
         Box::new(move |key| {

@@ -10,7 +10,7 @@ mod write;
 
 use crate::cache::settings::{FEATURE_GATE, MACHINE_CONFIGURATION, STREAMS};
 use crate::cache::trimmed::Config;
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::pools::set_condition;
 use crate::flight::refusals::{AGAIN, Failure as _, WriteError};
 use crate::gates::RenderGate;
@@ -58,6 +58,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
         Right::new("update", kind::POOL_FINALIZERS),
     ],
     marked_by,
+    effects: Effects { note, ..Effects::NONE },
     start: |shared, _| {
         let rendering = Arc::new(Rendering::new(shared.clone()));
         Box::new(move |key| {
@@ -100,6 +101,15 @@ fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKe
         | Changed::Setting(_)
         | Changed::SettingKnown
         | Changed::TemplateInput => {}
+    }
+}
+
+fn note(shared: &Shared, changed: &Changed<'_>) {
+    match changed {
+        Changed::Pool(change) if change.new.is_none() => shared.own_writes.forget(&change.name),
+        // Another leader may have written other configs into the pools.
+        Changed::TermBegins => shared.own_writes.clear(),
+        _ => {}
     }
 }
 

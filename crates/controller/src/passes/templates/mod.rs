@@ -14,8 +14,9 @@ mod version_claim;
 pub(crate) use inputs::{Failure, facts, read};
 
 use crate::cache::settings::API_SERVER;
+use crate::cache::stores::pull_secret_location;
 use crate::cache::trimmed::Config;
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::refusals::{AGAIN, WriteOutcomes};
 use crate::gates::{is_from_template, no_longer_produced};
 use crate::io::clock::now;
@@ -66,6 +67,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
         Right::new("update", kind::CONTROLLER_CONFIG_FINALIZERS),
     ],
     marked_by,
+    effects: Effects { note, ..Effects::NONE },
     start: |shared, _| stateless(shared, pass),
 };
 
@@ -90,6 +92,26 @@ fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKe
     };
     if concerns {
         marks.mark(Pass::Templates, CONTROLLER_CONFIG);
+    }
+}
+
+fn note(shared: &Shared, changed: &Changed<'_>) {
+    match changed {
+        Changed::ControllerConfig(change) if change.name == CONTROLLER_CONFIG => {
+            let place =
+                change.new.as_deref().and_then(|c| pull_secret_location(c.spec.pull_secret.as_ref()));
+            shared.pull_secret.send_if_modified(|at| {
+                let moved = *at != place;
+                *at = place;
+                moved
+            });
+        }
+        // Whoever wrote the ControllerConfig before may be gone, and an upgrade brings other templates.
+        Changed::TermBegins => {
+            shared.gates.version.forget();
+            shared.gates.templates.forget();
+        }
+        _ => {}
     }
 }
 
