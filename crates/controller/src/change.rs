@@ -2,7 +2,7 @@
 //!
 //! What it is not: which passes a change marks (see `dirty`, and `marked_by` in each pass).
 
-use crate::cache::settings::Kind;
+use crate::cache::settings::Setting;
 use crate::cache::store::Change;
 use crate::cache::stores::Stores;
 use crate::cache::trimmed::Config;
@@ -37,7 +37,7 @@ pub(crate) enum Changed<'a> {
     /// write.
     PlanInput,
     /// A setting of the cluster was added, removed or changed.
-    Setting(Kind),
+    Setting(Setting),
     /// The objects of a kind of setting are now known.
     SettingKnown,
     /// The template folder, or the pull secret, changed.
@@ -102,8 +102,7 @@ pub(crate) struct Effects<S> {
 
 impl<S> Effects<S> {
     /// Nothing else.
-    pub(crate) const NONE: Self =
-        Self { note: |_, _| (), before_mark: |_| (), is_urgent: |_, _| false };
+    pub(crate) const NONE: Self = Self { note: |_, _| (), before_mark: |_| (), is_urgent: |_, _| false };
 }
 
 /// How a pass answers to a change.

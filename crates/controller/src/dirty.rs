@@ -23,7 +23,11 @@ use rollout::TroubleOf;
 use std::sync::Arc;
 
 /// The keys that a change makes dirty.
-pub(crate) fn dirty<S>(reactions: &[Reaction<S>], changed: &Changed<'_>, known: KnownObjects<'_>) -> DirtyKeys {
+pub(crate) fn dirty<S>(
+    reactions: &[Reaction<S>],
+    changed: &Changed<'_>,
+    known: KnownObjects<'_>,
+) -> DirtyKeys {
     let mut marks = DirtyKeys::default();
     if !is_irrelevant(changed) {
         reactions.iter().for_each(|of| (of.marked_by)(changed, known, &mut marks));
@@ -162,7 +166,8 @@ impl Shared {
         }
     }
 
-    fn answer<K: ResourceExt>(
+    /// Puts the answer to our own write of an object that is kept whole into its cache.
+    pub(crate) fn answer<K: ResourceExt>(
         &self,
         store: &Store<K>,
         object: K,

@@ -2,7 +2,7 @@
 //!
 //! What it is not: a decision, or where changes arrive and what they make dirty (see `dirty`).
 
-use crate::cache::settings::Settings;
+use crate::cache::settings::{Setting, Settings};
 use crate::cache::stores::{SecretLocation, Stores};
 use crate::cache::watch::WatchedKind;
 use crate::change::Reaction;
@@ -97,6 +97,7 @@ impl Shared {
         events: Recorder,
         metrics: Metrics,
         reactions: &'static [Reaction<Self>],
+        settings: impl IntoIterator<Item = Setting>,
     ) -> Self {
         Self {
             client,
@@ -118,7 +119,7 @@ impl Shared {
             side_problems: SideProblems::default(),
             templates_watched: AtomicBool::new(false),
             pull_secret: tokio::sync::watch::Sender::new(None),
-            settings: Settings::default(),
+            settings: Settings::new(settings),
             stored_configs: StoredConfigs::default(),
             watched_kinds: Mutex::default(),
             setbacks: AtomicU64::default(),

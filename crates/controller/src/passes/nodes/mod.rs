@@ -17,13 +17,15 @@ use crate::cache::trimmed::{Config, ImageBuild, ImageConfig};
 use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::refusals::Topic;
 use crate::io::clock::now;
+use crate::kind;
 use crate::passes::descriptor::Descriptor;
 use crate::passes::pinned_images;
 use crate::policies::Policies;
 use crate::queue::{ALL_NODES, Outcome, Pass, Spacing, Work};
-use crate::rights::{Right, kind};
+use crate::rights::Right;
 use crate::shared::Shared;
 use crate::term::fence::{Fence, Fenced};
+use crate::watches::inputs;
 use api::k8s::ResourceExt;
 use api::v1::{MachineConfigPool, PinnedImageSet};
 use api::v1alpha1::RolloutPolicy;
@@ -47,27 +49,29 @@ pub(crate) const PASS: Descriptor = Descriptor {
     // most; people are promised that it is used within 200 ms.
     work: Work { name: "node", parallel: 1, spacing: Spacing::millis(5, 125) },
     reads: &[
-        kind::POOLS,
-        kind::CONFIGS,
-        kind::CONTROLLER_CONFIGS,
-        kind::ROLLOUT_POLICIES,
-        kind::NODES,
-        kind::MACHINE_CONFIG_NODES,
-        kind::PINNED_IMAGE_SETS,
-        kind::OS_CONFIGS,
-        kind::OS_BUILDS,
-        kind::STREAMS,
-        kind::FEATURE_GATES,
-        kind::SCHEDULERS,
-        kind::MACHINE_CONFIGURATIONS,
-        kind::PODS,
-        kind::BUDGETS,
+        &inputs::POOLS,
+        &inputs::CONFIGS,
+        &inputs::CONTROLLER_CONFIGS,
+        &inputs::ROLLOUT_POLICIES,
+        &inputs::NODES,
+        &inputs::MACHINE_CONFIG_NODES,
+        &inputs::PINNED_IMAGE_SETS,
+        &inputs::OS_CONFIGS,
+        &inputs::OS_BUILDS,
+        &inputs::STREAMS,
+        &inputs::FEATURE_GATES,
+        &inputs::SCHEDULER,
+        &inputs::BOOT_IMAGE_SKEW,
+        &inputs::OPERATOR_PODS,
+        &inputs::ETCD_PODS,
+        &inputs::PODS,
+        &inputs::BUDGETS,
     ],
-    writes: &[
+    rights: &[
         Right::new("patch", kind::NODES),
         Right::new("patch", kind::POOLS),
-        Right::new("patch", kind::POOL_STATUS),
-        Right::new("patch", kind::ROLLOUT_POLICY_STATUS),
+        Right::new("patch", kind::POOLS).on("status"),
+        Right::new("patch", kind::ROLLOUT_POLICIES).on("status"),
         // The gates of RolloutPolicies. Rights to Secrets and Jobs are for people to give, by name and namespace.
         Right::new("list", kind::DEPLOYMENTS),
         Right::new("list", kind::STATEFUL_SETS),
@@ -136,7 +140,7 @@ fn marked_by(changed: &Changed<'_>, _: KnownObjects<'_>, marks: &mut DirtyKeys) 
             let generation = |s: &Option<Arc<PinnedImageSet>>| s.as_ref().map(|s| s.metadata.generation);
             generation(&change.old) != generation(&change.new)
         }
-        Changed::ImageBuild(_) | Changed::SettingKnown | Changed::TemplateInput => false,
+        _ => false,
     };
     if concerns {
         marks.mark(Pass::Node, ALL_NODES);
