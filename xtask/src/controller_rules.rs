@@ -1,9 +1,9 @@
-//! The rules of the controller's ClusterRole, made from the descriptors of its passes. `operator` compiles them in: it may not know
-//! `controller`.
+//! The rules of the controller's ClusterRole, and of its Role in its own namespace, made from the descriptors of its passes. `operator`
+//! compiles them in: it may not know `controller`.
 //!
-//! What it is not: the rights in the controller's own namespace, which `operator` has by hand.
+//! What it is not: the rights to Secrets that other objects name, which `operator` adds.
 
-use controller::Right;
+use controller::{Place, Right};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -12,14 +12,17 @@ pub(crate) const FILE: &str = "crates/operator/src/manifests/rights/controller/r
 
 /// The opening of that file.
 const HEAD: &str = "\
-//! The rules of the controller's ClusterRole. Made by `cargo xtask gen` from the descriptors in crates/controller/src/passes; do not
-//! edit.
+//! The rules of the controller's ClusterRole, and of its Role in its own namespace. Made by `cargo xtask gen` from the descriptors in
+//! crates/controller/src/passes; do not edit.
 //!
 //! What it is not: the reasons for these rights, which stand in the descriptors.
 
 use super::Rule;
 
 ";
+
+/// The tables in that file.
+const TABLES: [(Place, &str); 2] = [(Place::Cluster, "RULES"), (Place::OwnNamespace, "IN_OWN_NAMESPACE")];
 
 /// The verbs in the order in which people write them. Others come after them, by name.
 const VERBS: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
@@ -28,7 +31,7 @@ const VERBS: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rule {
     group: &'static str,
-    resources: Vec<&'static str>,
+    resources: Vec<String>,
     /// Empty: all objects.
     names: Vec<&'static str>,
     verbs: Vec<&'static str>,
@@ -36,10 +39,18 @@ struct Rule {
 
 /// The text of [`FILE`].
 pub(crate) fn text() -> String {
-    let mut text = HEAD.to_owned();
+    let rights = controller::rights();
+    let table = |(place, name): (Place, &str)| {
+        let of_place: Vec<Right> = rights.iter().filter(|right| right.place == place).copied().collect();
+        table(name, &of_place)
+    };
+    HEAD.to_owned() + &TABLES.map(table).join("\n")
+}
+
+fn table(name: &str, rights: &[Right]) -> String {
     // rustfmt would join short lists.
-    text.push_str("#[rustfmt::skip]\npub(super) const RULES: &[Rule] = &[\n");
-    for Rule { group, resources, names, verbs } in rules(&controller::rights()) {
+    let mut text = format!("#[rustfmt::skip]\npub(super) const {name}: &[Rule] = &[\n");
+    for Rule { group, resources, names, verbs } in rules(rights) {
         let _ = write!(text, "    Rule {{\n        group: {group:?},\n        resources: &[");
         match &resources[..] {
             [resource] => {
@@ -59,12 +70,12 @@ pub(crate) fn text() -> String {
 
 /// One rule for all kinds of a group with the same verbs and names.
 fn rules(rights: &[Right]) -> Vec<Rule> {
-    let mut verbs: BTreeMap<(&str, &str, BTreeSet<&str>), BTreeSet<&str>> = BTreeMap::new();
+    let mut verbs: BTreeMap<(&str, String, BTreeSet<&str>), BTreeSet<&str>> = BTreeMap::new();
     for right in rights {
         let names = right.names.iter().copied().collect();
-        verbs.entry((right.group, right.resource, names)).or_default().insert(right.verb);
+        verbs.entry((right.group, right.resource(), names)).or_default().insert(right.verb);
     }
-    let mut resources: BTreeMap<_, Vec<&str>> = BTreeMap::new();
+    let mut resources: BTreeMap<_, Vec<String>> = BTreeMap::new();
     for ((group, resource, names), verbs) in verbs {
         resources.entry((group, names, verbs)).or_default().push(resource);
     }
@@ -84,8 +95,8 @@ mod tests {
     use super::*;
     use serde_json::Value;
 
-    const fn right(verb: &'static str, resource: &'static str, names: &'static [&'static str]) -> Right {
-        Right { group: "", resource, verb, names }
+    const fn right(verb: &'static str, plural: &'static str, names: &'static [&'static str]) -> Right {
+        Right { place: Place::Cluster, group: "", plural, subresource: "", verb, names }
     }
 
     fn written(rights: &[Right]) -> Vec<String> {
@@ -117,25 +128,35 @@ mod tests {
         }
         let other = Right { group: "g", ..right("get", "a", &[]) };
         assert_eq!(rules(&[other, right("get", "a", &[])]).len(), 2);
+        let status = Right { subresource: "status", ..right("get", "a", &[]) };
+        assert_eq!(written(&[status]), ["a/status: get"]);
     }
 
-    /// Of the table that is compiled in, in both directions: `gen --check` compares the texts, this the rights.
+    /// Of the tables that are compiled in, in both directions: `gen --check` compares the texts, this the rights.
     #[test]
-    fn the_controllers_cluster_role_allows_what_its_passes_need_and_nothing_else() {
+    fn the_controllers_roles_allow_what_it_needs_and_nothing_else() {
         let texts = |rule: &Value, key: &str| -> Vec<String> {
             serde_json::from_value(rule.get(key).cloned().unwrap_or_default()).unwrap_or_default()
         };
         let mut allowed = BTreeSet::new();
-        for rule in operator::controller_rules() {
-            let names = texts(&rule, "resourceNames");
-            for group in texts(&rule, "apiGroups") {
-                for resource in texts(&rule, "resources") {
-                    let verbs = texts(&rule, "verbs").into_iter();
-                    allowed.extend(verbs.map(|verb| format!("{verb} {resource} {names:?} of {group:?}")));
+        for (place, rules) in [
+            (Place::Cluster, operator::controller_rules()),
+            (Place::OwnNamespace, operator::controller_rules_in_namespace(None)),
+        ] {
+            for rule in rules {
+                let names = texts(&rule, "resourceNames");
+                for group in texts(&rule, "apiGroups") {
+                    for resource in texts(&rule, "resources") {
+                        let verbs = texts(&rule, "verbs").into_iter();
+                        allowed.extend(
+                            verbs.map(|verb| format!("{place:?}: {verb} {resource} {names:?} of {group:?}")),
+                        );
+                    }
                 }
             }
         }
-        let text = |r: &Right| format!("{} {} {:?} of {:?}", r.verb, r.resource, r.names, r.group);
+        let text =
+            |r: &Right| format!("{:?}: {} {} {:?} of {:?}", r.place, r.verb, r.resource(), r.names, r.group);
         let needed: BTreeSet<String> = controller::rights().iter().map(text).collect();
         let lacking: Vec<_> = needed.difference(&allowed).collect();
         let idle: Vec<_> = allowed.difference(&needed).collect();

@@ -13,6 +13,8 @@ pub const NAMESPACE: &str = "openshift-machine-config-operator";
 pub const BUILDER_ACCOUNT: &str = "machine-os-builder";
 /// The ConfigMap that OpenShift keeps in every namespace: the authority of its services, as that of its own registry.
 pub const SERVICE_CA: &str = "openshift-service-ca.crt";
+/// The pull secret that the controller may read even if the ControllerConfig does not name it.
+pub const PULL_SECRET: &str = "pull-secret";
 /// The ConfigMap with the list of what image builds have pushed, one key for each image.
 pub const PUSHED_IMAGES: &str = "machine-os-images";
 /// The name of the one ControllerConfig.

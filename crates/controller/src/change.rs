@@ -2,7 +2,7 @@
 //!
 //! What it is not: which passes a change marks (see `dirty`, and `marked_by` in each pass).
 
-use crate::cache::settings::Kind;
+use crate::cache::settings::Setting;
 use crate::cache::store::Change;
 use crate::cache::stores::Stores;
 use crate::cache::trimmed::Config;
@@ -37,7 +37,7 @@ pub(crate) enum Changed<'a> {
     /// write.
     PlanInput,
     /// A setting of the cluster was added, removed or changed.
-    Setting(Kind),
+    Setting(Setting),
     /// The objects of a kind of setting are now known.
     SettingKnown,
     /// The template folder, or the pull secret, changed.
@@ -72,9 +72,9 @@ impl DirtyKeys {
         }
     }
 
-    /// Whether any key of this pass is marked.
-    pub(crate) fn has(&self, pass: Pass) -> bool {
-        self.0.contains_key(&pass)
+    /// The marked keys of one pass, which are taken out.
+    pub(crate) fn take(&mut self, pass: Pass) -> Option<BTreeSet<String>> {
+        self.0.remove(&pass)
     }
 }
 
@@ -89,3 +89,42 @@ impl IntoIterator for DirtyKeys {
 
 /// Adds the keys that one pass marks for a change.
 pub(crate) type Marker = fn(&Changed<'_>, KnownObjects<'_>, &mut DirtyKeys);
+
+/// What else a pass does when something changes. `S`: the state that the passes share.
+pub(crate) struct Effects<S> {
+    /// What it forgets, or writes down, at each change, before any pass is marked.
+    pub(crate) note: fn(&S, &Changed<'_>),
+    /// What happens before one of its keys is marked.
+    pub(crate) before_mark: fn(&S),
+    /// Whether somebody waits for the keys that this change marks, so that they are not spaced.
+    pub(crate) is_urgent: fn(&S, &Changed<'_>) -> bool,
+}
+
+impl<S> Effects<S> {
+    /// Nothing else.
+    pub(crate) const NONE: Self = Self { note: |_, _| (), before_mark: |_| (), is_urgent: |_, _| false };
+}
+
+/// How a pass answers to a change.
+pub(crate) struct Reaction<S> {
+    /// The pass.
+    pub(crate) pass: Pass,
+    /// Which keys it marks.
+    pub(crate) marked_by: Marker,
+    /// What else it does.
+    pub(crate) effects: Effects<S>,
+}
+
+// Derived, these would ask the same of the state.
+impl<S> Clone for Effects<S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<S> Copy for Effects<S> {}
+impl<S> Clone for Reaction<S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<S> Copy for Reaction<S> {}

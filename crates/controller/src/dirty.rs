@@ -1,15 +1,15 @@
 //! What a change makes dirty: which passes must run again, and for which keys. Every change of a cache arrives here, at
 //! [`Shared::changed`], from a watch or as the answer to our own write. Which passes it marks is a pure function of the change and
-//! the caches ([`dirty`]); each pass declares which changes mark it (`marked_by`).
+//! the caches ([`dirty`]); each pass declares which changes mark it (`marked_by`), and what else it does then (`effects`).
 //!
 //! What it is not: a decision. A mark too many costs a pass that finds nothing to do; a missing mark loses a change. So
 //! marks are generous.
 
 use crate::cache::store::{Change, Item, Store};
-use crate::cache::stores::{pull_secret_location, untrimmed};
+use crate::cache::stores::untrimmed;
 use crate::cache::trimmed::{Config, ImageBuild, ImageConfig, TrimmedMachineConfigNode};
 use crate::cache::watch::version_of;
-use crate::change::{Changed, DirtyKeys, KnownObjects, Marker};
+use crate::change::{Changed, DirtyKeys, KnownObjects, Reaction};
 use crate::flight::WriteContext;
 use crate::flight::refusals::Topic;
 use crate::queue::{ALL_NODES, Pass};
@@ -20,14 +20,17 @@ use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild
 use api::v1alpha1::RolloutPolicy;
 use kube::Client;
 use rollout::TroubleOf;
-use rollout::view::{DaemonState, NodeView};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// The keys that a change makes dirty.
-pub(crate) fn dirty(markers: &[Marker], changed: &Changed<'_>, known: KnownObjects<'_>) -> DirtyKeys {
+pub(crate) fn dirty<S>(
+    reactions: &[Reaction<S>],
+    changed: &Changed<'_>,
+    known: KnownObjects<'_>,
+) -> DirtyKeys {
     let mut marks = DirtyKeys::default();
     if !is_irrelevant(changed) {
-        markers.iter().for_each(|mark| mark(changed, known, &mut marks));
+        reactions.iter().for_each(|of| (of.marked_by)(changed, known, &mut marks));
     }
     marks
 }
@@ -49,61 +52,36 @@ impl Shared {
     /// Handles a change: marks what it makes dirty.
     pub(crate) fn changed(&self, changed: &Changed<'_>) {
         self.note(changed);
+        self.reactions.iter().for_each(|of| (of.effects.note)(self, changed));
         let known = KnownObjects {
             stores: &self.stores,
             own_writes: &self.own_writes,
             templates: &self.gates.templates,
         };
-        let marks = dirty(self.markers, changed, known);
-        if marks.has(Pass::Generated) {
-            // This comes first: no pool is rendered until the generated MachineConfigs are up to date.
-            self.gates.settings.close();
-        }
-        for (pass, keys) in marks {
-            if pass == Pass::Node && self.is_awaited(changed) {
-                self.queues.of(pass).mark_urgent(ALL_NODES.to_owned());
+        let mut marks = dirty(self.reactions, changed, known);
+        let marked: Vec<_> =
+            self.reactions.iter().filter_map(|of| Some((of, marks.take(of.pass)?))).collect();
+        // Of all passes, before any of them runs.
+        marked.iter().for_each(|(of, _)| (of.effects.before_mark)(self));
+        for (of, keys) in marked {
+            let queue = self.queues.of(of.pass);
+            if (of.effects.is_urgent)(self, changed) {
+                keys.iter().for_each(|key| queue.mark_urgent(key.clone()));
             }
-            self.queues.of(pass).mark_all(keys);
+            queue.mark_all(keys);
         }
     }
 
-    /// Whether a change is that one of the last nodes that a wave waits for is done.
-    fn is_awaited(&self, changed: &Changed<'_>) -> bool {
-        let Changed::Node(change) = changed else { return false };
-        let is_done = |node: &NodeView| {
-            node.ready() && node.state == DaemonState::Done && node.current_config == node.desired_config
-        };
-        change.new.as_deref().is_some_and(is_done)
-            && self.last_of_waves.lock().unwrap_or_else(PoisonError::into_inner).contains(&*change.name)
-    }
-
-    /// Other effects of a change.
+    /// Forgets what all passes share and no longer counts. What one pass remembers, its descriptor forgets.
     fn note(&self, changed: &Changed<'_>) {
         match changed {
-            Changed::Pool(change) if change.new.is_none() => {
-                self.metrics.forget_pool(&change.name);
-                self.pool_troubles.resolved(&change.name);
-                self.own_writes.forget(&change.name);
-            }
+            Changed::Pool(change) if change.new.is_none() => self.metrics.forget_pool(&change.name),
             Changed::Node(change) if change.new.is_none() => self.metrics.forget_node(&change.name),
-            Changed::ControllerConfig(change) if change.name == CONTROLLER_CONFIG => {
-                let place =
-                    change.new.as_deref().and_then(|c| pull_secret_location(c.spec.pull_secret.as_ref()));
-                self.pull_secret.send_if_modified(|at| {
-                    let moved = *at != place;
-                    *at = place;
-                    moved
-                });
-            }
             // Another leader may have left its work half done.
             Changed::TermBegins => {
-                self.gates.begin();
                 self.stored_configs.forget();
                 self.troubles.forget();
-                self.node_troubles.forget();
-                self.pool_troubles.forget();
                 self.side_problems.forget();
-                self.own_writes.clear();
             }
             _ => {}
         }
@@ -188,7 +166,8 @@ impl Shared {
         }
     }
 
-    fn answer<K: ResourceExt>(
+    /// Puts the answer to our own write of an object that is kept whole into its cache.
+    pub(crate) fn answer<K: ResourceExt>(
         &self,
         store: &Store<K>,
         object: K,

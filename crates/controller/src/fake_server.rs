@@ -4,6 +4,7 @@
 use crate::cache::store::Item;
 use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;
+use crate::passes;
 use crate::shared::Shared;
 use api::k8s::{OwnerReference, ResourceExt};
 use api::names::{CONTROLLER_CONFIG, annotation, label};
@@ -41,7 +42,8 @@ pub(crate) fn shared(
 /// The same with any client, and with its metrics on this registry.
 pub(crate) fn shared_with(client: kube::Client, registry: &mut Registry) -> Shared {
     let (events, _) = Recorder::new(client.clone());
-    Shared::new(client, "/".into(), events, Metrics::new(registry), &crate::passes::MARKERS)
+    let metrics = Metrics::new(registry);
+    Shared::new(client, "/".into(), events, metrics, &passes::REACTIONS, passes::settings())
 }
 
 /// An object as a cache keeps it.

@@ -49,20 +49,9 @@ pub(crate) struct Gates {
     pub(crate) settings: SettingsGate,
 }
 
-impl Gates {
-    /// Resets the gates at the start of a term: another leader may have written since, and an upgrade brings other
-    /// templates.
-    pub(crate) fn begin(&self) {
-        let Self { version, templates, settings } = self;
-        version.forget();
-        templates.forget();
-        settings.begin();
-    }
-}
-
 /// Which version the ControllerConfig belongs to: the history of its annotation `generated-by-version` in this term.
 /// Only a controller of that version renders, so that the inputs of two versions never mix (see
-/// `passes::version_claim`).
+/// `passes::templates`).
 #[derive(Debug, Default)]
 pub(crate) struct VersionGate(Mutex<ClaimHistory>);
 

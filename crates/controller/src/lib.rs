@@ -3,18 +3,7 @@
 //! Data flow: watches fold objects into stores, trimmed (`cache`); a change marks keys in queues; a pass over a key
 //! gives what the stores say to a pure function and carries its plan out, each write bound to the version that the
 //! plan was made from; the answers go back into the stores. See `docs/architecture.md`.
-//!
-//! | queue | key | plan | writes |
-//! | --- | --- | --- | --- |
-//! | generated | all of it | `render::generated::plan` | 97-/98-/99- MachineConfigs; finalizers, numbers and verdicts in KubeletConfig and ContainerRuntimeConfig |
-//! | template | the ControllerConfig | `render::template::generate` | 00-/01- MachineConfigs, ControllerConfig status |
-//! | render | pool | `render::plan` | rendered MachineConfig, pool spec and `RenderDegraded` |
-//! | node | pool | `rollout::plan` | Node annotations, taints and labels, pool status |
-//! | topology | the ControllerConfig | `rollout::topology::patch` | the topology in the ControllerConfig |
-//! | image-builds | pool | `build::plan` | MachineOSBuilds, their Jobs and ConfigMaps; what the MachineOSConfig says of them; `ImageBuildDegraded` |
-//! | os-images | pool | `next`, then a look by `registry` | what was found out, on the rendered MachineConfig |
-//! | streams | OSImageStream `cluster` | `status`, from images that `registry` looks into | its status |
-//! | drain | node | `rollout::drain::plan` | cordon, evictions, `lastAppliedDrain` |
+//! Which passes there are: `passes::ALL`, and `queue::Pass` with the key of each.
 
 pub mod bootstrap;
 mod cache;
@@ -25,6 +14,8 @@ mod fake_server;
 mod flight;
 mod gates;
 mod io;
+mod kind;
+mod own_configs;
 mod passes;
 mod policies;
 mod queue;
@@ -36,7 +27,7 @@ mod watches;
 pub use io::connection::{ClientError, tune};
 pub use io::files::FileError;
 pub use io::metrics::metrics_sample;
-pub use rights::Right;
+pub use rights::{Place, Right};
 
 use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;
@@ -58,10 +49,21 @@ pub const DEFAULT_METRICS_LISTEN: &str = "127.0.0.1:8797";
 /// The Lease that the controller that leads holds.
 const LEASE: &str = "machine-config-controller";
 
-/// The rights that the controller needs for objects of the whole cluster, which its ClusterRole must grant. Not
-/// included are the objects in its own namespace (the lease, events) and the pull secret.
+/// The rights that the process needs, whatever its passes do: its lease, and events.
+const OWN_RIGHTS: [Right; 4] = [
+    Right::named("get", kind::LEASES, &[LEASE]).in_own_namespace(),
+    Right::named("update", kind::LEASES, &[LEASE]).in_own_namespace(),
+    // `create` cannot be limited by name.
+    Right::new("create", kind::LEASES).in_own_namespace(),
+    Right::new("create", kind::EVENTS).in_own_namespace(),
+];
+
+/// The rights that the controller needs: what its ClusterRole must grant, and its Role in its own namespace. Not included are rights
+/// to Secrets that other objects name, which the operator gives one by one.
 pub fn rights() -> Vec<Right> {
-    passes::rights().into_iter().collect()
+    let mut all = passes::rights();
+    all.extend(OWN_RIGHTS);
+    all.into_iter().collect()
 }
 
 /// How the controller is run.
@@ -131,7 +133,8 @@ pub async fn run_with(
     let rest = CancellationToken::new();
     let tasks = TaskTracker::new();
     let addresses = options.metrics_addresses;
-    let mut shared = Shared::new(client.clone(), options.templates, events, metrics, &passes::MARKERS);
+    let (reactions, settings) = (&passes::REACTIONS, passes::settings());
+    let mut shared = Shared::new(client.clone(), options.templates, events, metrics, reactions, settings);
     shared.versions = options.versions;
     let shared = Arc::new(shared);
     let endpoint = Endpoint {
@@ -143,7 +146,7 @@ pub async fn run_with(
     };
     tasks.spawn(endpoint.bind("--metrics-listen").await?.serve(rest.clone()));
     let events_task = tokio::spawn(write_events);
-    watches::start(&shared, &tasks, &rest);
+    watches::start(&shared, &passes::inputs(), &tasks, &rest);
 
     let mut candidacy = match options.leader_elect {
         true => {

@@ -2,10 +2,10 @@
 //!
 //! What it is not: a decision, or where changes arrive and what they make dirty (see `dirty`).
 
-use crate::cache::settings::Settings;
+use crate::cache::settings::{Setting, Settings};
 use crate::cache::stores::{SecretLocation, Stores};
 use crate::cache::watch::WatchedKind;
-use crate::change::Marker;
+use crate::change::Reaction;
 use crate::flight::nodes::Permits;
 use crate::flight::pools::OwnPoolWrites;
 use crate::flight::refusals::{CurrentFailures, SideProblems};
@@ -46,8 +46,8 @@ pub(crate) struct Shared {
     pub(crate) versions: Versions,
     /// What rendering waits for.
     pub(crate) gates: Gates,
-    /// The marker of each pass.
-    pub(crate) markers: &'static [Marker],
+    /// How each pass answers to a change.
+    pub(crate) reactions: &'static [Reaction<Self>],
     /// What currently fails, and since when.
     pub(crate) troubles: CurrentFailures,
     /// The same for writes of the node pass: by node, and by pool for writes to pools.
@@ -96,7 +96,8 @@ impl Shared {
         templates: PathBuf,
         events: Recorder,
         metrics: Metrics,
-        markers: &'static [Marker],
+        reactions: &'static [Reaction<Self>],
+        settings: impl IntoIterator<Item = Setting>,
     ) -> Self {
         Self {
             client,
@@ -111,14 +112,14 @@ impl Shared {
             machine_config_nodes_absent: Mutex::default(),
             versions: Versions::of_this_build(),
             gates: Gates::default(),
-            markers,
+            reactions,
             troubles: CurrentFailures::default(),
             node_troubles: CurrentFailures::default(),
             pool_troubles: CurrentFailures::default(),
             side_problems: SideProblems::default(),
             templates_watched: AtomicBool::new(false),
             pull_secret: tokio::sync::watch::Sender::new(None),
-            settings: Settings::default(),
+            settings: Settings::new(settings),
             stored_configs: StoredConfigs::default(),
             watched_kinds: Mutex::default(),
             setbacks: AtomicU64::default(),

@@ -2,6 +2,7 @@
 //!
 //! What it is not: what each may do (see `manifests::rights`).
 
+pub(crate) use api::names::PULL_SECRET;
 pub(crate) use api::names::part::{AGENT, CONTROLLER, DASHBOARD, OPERATOR, SERVER};
 
 /// What a person needs for the dashboard. Nobody has it before an administrator binds it.
@@ -15,8 +16,6 @@ pub(crate) const BOOTSTRAPPER: &str = "node-bootstrapper";
 pub(crate) const BOOTSTRAP_TOKEN: &str = "node-bootstrapper-token";
 /// The operator's name among OpenShift's ClusterOperators.
 pub(crate) const CLUSTER_OPERATOR: &str = "machine-config";
-/// The pull secret that the controller may read even if the ControllerConfig does not name it.
-pub(crate) const PULL_SECRET: &str = "pull-secret";
 /// The operator's right to finish the move of boot tokens into their own namespace: a Role in the old namespace that names
 /// each token there, and nothing else. `mco install` creates it if there are such tokens; the operator deletes it when they
 /// are gone.

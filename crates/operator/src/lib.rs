@@ -33,4 +33,6 @@ pub mod sync;
 pub mod uninstall;
 pub mod user_data;
 
-pub use manifests::rights::controller as controller_rules;
+pub use manifests::rights::{
+    controller as controller_rules, controller_in_namespace as controller_rules_in_namespace,
+};

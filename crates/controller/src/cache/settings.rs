@@ -8,8 +8,8 @@
 
 use crate::cache::store::{Item, Store};
 use crate::cache::watch::version_of;
-use kube::api::{Api, ApiResource, DynamicObject};
-use kube::core::GroupVersionKind;
+use crate::kind::{self, Kind};
+use kube::api::{Api, DynamicObject};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -17,100 +17,64 @@ use std::sync::Arc;
 
 /// A kind of setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Kind {
-    pub(crate) group: &'static str,
-    pub(crate) version: &'static str,
-    pub(crate) name: &'static str,
+pub(crate) struct Setting {
+    pub(crate) kind: Kind,
     /// The name of the only object that counts, for a kind with one such object.
     only: Option<&'static str>,
     /// What is kept of an object, as paths below its root. Name and version are always kept.
     read: &'static [&'static str],
 }
 
-const OURS: &str = api::names::GROUP;
-const CONFIG: &str = "config.openshift.io";
+/// A setting of which any number of objects counts.
+const fn all(kind: Kind, read: &'static [&'static str]) -> Setting {
+    Setting { kind, only: None, read }
+}
 
-const fn config(name: &'static str, read: &'static [&'static str]) -> Kind {
-    Kind { group: CONFIG, version: "v1", name, only: Some(api::names::CLUSTER), read }
+/// A setting of OpenShift's with one object.
+const fn one(kind: Kind, read: &'static [&'static str]) -> Setting {
+    Setting { kind, only: Some(api::names::CLUSTER), read }
 }
 
 /// Settings of kubelets.
-pub(crate) const KUBELET_CONFIG: Kind =
-    Kind { group: OURS, version: "v1", name: "KubeletConfig", only: None, read: &["spec", "status"] };
+pub(crate) const KUBELET_CONFIG: Setting = all(kind::KUBELET_CONFIGS, &["spec", "status"]);
 /// Settings of container runtimes.
-pub(crate) const RUNTIME_CONFIG: Kind = Kind { name: "ContainerRuntimeConfig", ..KUBELET_CONFIG };
+pub(crate) const RUNTIME_CONFIG: Setting = all(kind::RUNTIME_CONFIGS, &["spec", "status"]);
 /// OpenShift's feature gates.
-pub(crate) const FEATURE_GATE: Kind = config("FeatureGate", &["spec", "status"]);
+pub(crate) const FEATURE_GATE: Setting = one(kind::FEATURE_GATES, &["spec", "status"]);
 /// OpenShift's settings for all nodes.
-pub(crate) const NODE: Kind = config("Node", &["spec"]);
+pub(crate) const NODE: Setting = one(kind::NODE_SETTINGS, &["spec"]);
 /// OpenShift's registries.
-pub(crate) const IMAGE: Kind = config("Image", &["spec"]);
+pub(crate) const IMAGE: Setting = one(kind::IMAGES, &["spec"]);
 /// OpenShift's TLS settings.
-pub(crate) const API_SERVER: Kind = config("APIServer", &["spec"]);
+pub(crate) const API_SERVER: Setting = one(kind::API_SERVERS, &["spec"]);
 /// OpenShift's release.
-pub(crate) const CLUSTER_VERSION: Kind =
-    Kind { only: Some("version"), ..config("ClusterVersion", &["status/desired/image"]) };
+pub(crate) const CLUSTER_VERSION: Setting =
+    Setting { only: Some("version"), ..one(kind::CLUSTER_VERSIONS, &["status/desired/image"]) };
 /// Mirrors of images by digest.
-pub(crate) const DIGEST_MIRRORS: Kind = Kind { only: None, ..config("ImageDigestMirrorSet", &["spec"]) };
+pub(crate) const DIGEST_MIRRORS: Setting = all(kind::DIGEST_MIRRORS, &["spec"]);
 /// Mirrors of images by tag.
-pub(crate) const TAG_MIRRORS: Kind = Kind { name: "ImageTagMirrorSet", ..DIGEST_MIRRORS };
+pub(crate) const TAG_MIRRORS: Setting = all(kind::TAG_MIRRORS, &["spec"]);
 /// Mirrors of images by digest, in the form of older releases.
-pub(crate) const SOURCE_POLICY: Kind = Kind {
-    group: "operator.openshift.io",
-    version: "v1alpha1",
-    name: "ImageContentSourcePolicy",
-    ..DIGEST_MIRRORS
-};
-
+pub(crate) const SOURCE_POLICY: Setting = all(kind::SOURCE_POLICIES, &["spec"]);
 /// What images must be signed with.
-pub(crate) const CLUSTER_POLICY: Kind = Kind { name: "ClusterImagePolicy", ..DIGEST_MIRRORS };
+pub(crate) const CLUSTER_POLICY: Setting = all(kind::CLUSTER_IMAGE_POLICIES, &["spec"]);
 /// The same for the pods of one namespace.
-pub(crate) const POLICY: Kind = Kind { name: "ImagePolicy", read: &["spec", "status"], ..DIGEST_MIRRORS };
-
+pub(crate) const POLICY: Setting = all(kind::IMAGE_POLICIES, &["spec", "status"]);
 /// Images of the OS, for pools that follow a stream of them.
-pub(crate) const STREAMS: Kind =
-    Kind { name: "OSImageStream", only: Some(api::names::CLUSTER), ..KUBELET_CONFIG };
-
+pub(crate) const STREAMS: Setting = one(kind::STREAMS, &["spec", "status"]);
 /// Which changes are accepted although existing machines cannot follow them.
-pub(crate) const MACHINE_CONFIGURATION: Kind = Kind {
-    group: "operator.openshift.io",
-    version: "v1",
-    name: "MachineConfiguration",
-    only: Some(api::names::CLUSTER),
-    read: &["spec/irreconcilableValidationOverrides"],
-};
+pub(crate) const MACHINE_CONFIGURATION: Setting =
+    one(kind::MACHINE_CONFIGURATIONS, &["spec/irreconcilableValidationOverrides"]);
 
-/// All of them.
-pub(crate) const KINDS: [Kind; 14] = [
-    MACHINE_CONFIGURATION,
-    STREAMS,
-    KUBELET_CONFIG,
-    RUNTIME_CONFIG,
-    FEATURE_GATE,
-    NODE,
-    IMAGE,
-    API_SERVER,
-    CLUSTER_VERSION,
-    DIGEST_MIRRORS,
-    TAG_MIRRORS,
-    SOURCE_POLICY,
-    CLUSTER_POLICY,
-    POLICY,
-];
-
-impl Kind {
-    fn resource(self) -> ApiResource {
-        ApiResource::from_gvk(&GroupVersionKind::gvk(self.group, self.version, self.name))
-    }
-
+impl Setting {
     /// Reads and writes objects of the kind.
     pub(crate) fn api(self, client: &Client) -> Api<DynamicObject> {
-        Api::all_with(client.clone(), &self.resource())
+        Api::all_with(client.clone(), &self.kind.resource())
     }
 
     /// The same for a namespaced kind.
     pub(crate) fn api_in(self, client: &Client, namespace: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(client.clone(), namespace, &self.resource())
+        Api::namespaced_with(client.clone(), namespace, &self.kind.resource())
     }
 
     /// Which of its objects are watched.
@@ -125,8 +89,8 @@ impl Kind {
     /// What is kept of an object. Parts that are not used, such as most of a ClusterVersion, change often.
     pub(crate) fn trimmed(self, object: &DynamicObject) -> Value {
         let mut kept = json!({
-            "apiVersion": format!("{}/{}", self.group, self.version),
-            "kind": self.name,
+            "apiVersion": format!("{}/{}", self.kind.group, self.kind.version),
+            "kind": self.kind.name,
             "metadata": object.metadata,
         });
         if let Some(metadata) = kept.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -148,45 +112,53 @@ impl Kind {
 /// The caches.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    stores: [(Kind, Arc<Store<Value>>); KINDS.len()],
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { stores: KINDS.map(|kind| (kind, Arc::default())) }
-    }
+    stores: Vec<(Setting, Arc<Store<Value>>)>,
 }
 
 impl Settings {
-    pub(crate) fn store(&self, kind: Kind) -> Option<&Arc<Store<Value>>> {
-        self.stores.iter().find(|(k, _)| *k == kind).map(|(_, store)| store)
+    /// Caches for these settings.
+    pub(crate) fn new(all: impl IntoIterator<Item = Setting>) -> Self {
+        Self { stores: all.into_iter().map(|setting| (setting, Arc::default())).collect() }
+    }
+
+    /// The caches.
+    pub(crate) fn stores(&self) -> &[(Setting, Arc<Store<Value>>)] {
+        &self.stores
+    }
+
+    pub(crate) fn store(&self, setting: Setting) -> Option<&Arc<Store<Value>>> {
+        self.stores.iter().find(|(s, _)| *s == setting).map(|(_, store)| store)
     }
 
     /// All objects of a kind, by name.
-    pub(crate) fn all(&self, kind: Kind) -> Vec<Arc<Value>> {
-        self.store(kind).map(|s| s.all()).unwrap_or_default()
+    pub(crate) fn all(&self, setting: Setting) -> Vec<Arc<Value>> {
+        self.store(setting).map(|s| s.all()).unwrap_or_default()
     }
 
     /// The only object that counts, for a kind with one such object.
-    pub(crate) fn one(&self, kind: Kind) -> Option<Arc<Value>> {
-        self.store(kind)?.get(kind.only?)
+    pub(crate) fn one(&self, setting: Setting) -> Option<Arc<Value>> {
+        self.store(setting)?.get(setting.only?)
     }
 
     /// An object of any name.
-    pub(crate) fn get(&self, kind: Kind, name: &str) -> Option<Arc<Value>> {
-        self.store(kind)?.get(name)
+    pub(crate) fn get(&self, setting: Setting, name: &str) -> Option<Arc<Value>> {
+        self.store(setting)?.get(name)
     }
 
     /// The kinds whose objects are not known yet.
     pub(crate) fn unknown(&self) -> Vec<&'static str> {
-        self.stores.iter().filter(|(_, store)| !store.is_synced()).map(|(kind, _)| kind.name).collect()
+        self.stores
+            .iter()
+            .filter(|(_, store)| !store.is_synced())
+            .map(|(setting, _)| setting.kind.name)
+            .collect()
     }
 
     /// Puts the answer to a write of ours into the cache.
-    pub(crate) fn answer(&self, kind: Kind, object: &DynamicObject) {
-        let value = Arc::new(kind.trimmed(object));
+    pub(crate) fn answer(&self, setting: Setting, object: &DynamicObject) {
+        let value = Arc::new(setting.trimmed(object));
         let item = Item { version: version_of(object), uid: object.uid().unwrap_or_default(), value };
-        if let Some(store) = self.store(kind) {
+        if let Some(store) = self.store(setting) {
             // Nothing has to follow from this change: it is our own.
             store.answer(&object.name_any(), item);
         }
@@ -194,7 +166,7 @@ impl Settings {
 }
 
 /// Kinds whose status is written by us.
-const JUDGED: [&str; 3] = [KUBELET_CONFIG.name, RUNTIME_CONFIG.name, POLICY.name];
+const JUDGED: [&str; 3] = [kind::KUBELET_CONFIGS.name, kind::RUNTIME_CONFIGS.name, kind::IMAGE_POLICIES.name];
 
 /// What other things are made from: the object without a status that we write, and without its version.
 pub(crate) fn without_our_status(object: &Value) -> Value {
@@ -217,7 +189,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn object(data: Value) -> DynamicObject {
-        let mut object = DynamicObject::new("o", &CLUSTER_VERSION.resource()).data(data);
+        let mut object = DynamicObject::new("o", &kind::CLUSTER_VERSIONS.resource()).data(data);
         object.metadata.resource_version = Some("7".to_owned());
         object.metadata.managed_fields = Some(vec![]);
         object
@@ -234,8 +206,8 @@ mod tests {
 
     #[test]
     fn a_verdict_is_no_change_of_a_setting() {
-        let of = |kind: Kind, status: Value, max: i32| {
-            without_our_status(&kind.trimmed(&object(json!({"spec": {"maxPods": max}, "status": status}))))
+        let of = |setting: Setting, status: Value, max: i32| {
+            without_our_status(&setting.trimmed(&object(json!({"spec": {"maxPods": max}, "status": status}))))
         };
         assert_eq!(of(KUBELET_CONFIG, json!({"a": 1}), 1), of(KUBELET_CONFIG, json!({}), 1));
         assert_ne!(of(KUBELET_CONFIG, json!({}), 2), of(KUBELET_CONFIG, json!({}), 1));
@@ -244,8 +216,8 @@ mod tests {
 
     #[test]
     fn what_was_not_listed_is_unknown_and_not_empty() {
-        let settings = Settings::default();
-        assert_eq!(settings.unknown().len(), KINDS.len());
+        let settings = Settings::new([IMAGE, NODE]);
+        assert_eq!(settings.unknown(), ["Image", "Node"]);
         settings.store(NODE).unwrap().replace(BTreeMap::new());
         assert!(!settings.unknown().contains(&"Node") && settings.one(NODE).is_none());
     }

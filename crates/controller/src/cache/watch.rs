@@ -9,9 +9,9 @@
 use crate::cache::store::{Cache, Change, Item, Store};
 use crate::io::backoff;
 use crate::io::connection::WATCH_SECONDS;
-use client::{WatchStarts, chain, decode, is_answer, watch_code, with_watch_starts};
+use client::{WatchStarts, chain, is_answer, watch_code, with_watch_starts};
 use futures::StreamExt;
-use kube::api::{ApiResource, DynamicObject};
+use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_kind};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -80,6 +80,16 @@ pub(crate) enum ReadRequirement {
     Aside,
 }
 
+impl ReadRequirement {
+    /// Whether the kind has to be served.
+    pub(crate) fn presence(self) -> Presence {
+        match self {
+            Self::Always => Presence::Required,
+            Self::WhereServed | Self::Setting | Self::Aside => Presence::Optional,
+        }
+    }
+}
+
 /// A kind that is watched for as long as this process lives, as the start of a leader's term sees it: which objects, and
 /// what happens when it cannot be read.
 pub(crate) struct WatchedKind {
@@ -104,24 +114,6 @@ impl<K> WatchedApi<K> {
         let (client, starts) = with_watch_starts(client.clone());
         Self { api: api(client), starts }
     }
-}
-
-/// Watches a kind of our own API group. Objects arrive undecoded, so that a malformed one can be skipped.
-pub(crate) async fn follow_ours<K, T>(
-    client: Client,
-    presence: Presence,
-    store: Arc<Store<T>>,
-    keep: fn(K) -> T,
-    on_change: OnChange<T>,
-    stop: CancellationToken,
-) where
-    K: Resource<DynamicType = ()> + DeserializeOwned,
-{
-    let resource = ApiResource::erase::<K>(&());
-    let kind = resource.kind.clone();
-    let api: WatchedApi<DynamicObject> = WatchedApi::new(&client, |client| Api::all_with(client, &resource));
-    let decode = move |object: DynamicObject| decode::<K>(object).map(keep);
-    follow(api, watcher::Config::default(), kind, presence, &store, decode, on_change, stop).await;
 }
 
 /// Watches any kind until `stop`.

@@ -7,9 +7,10 @@ use crate::cache::settings::{API_SERVER, FEATURE_GATE, IMAGE, MACHINE_CONFIGURAT
 use crate::cache::stores::Stores;
 use crate::flight::pools::OwnPoolWrites;
 use crate::gates::TemplateGate;
-use crate::passes::MARKERS;
+use crate::passes::REACTIONS;
 use api::names::label;
 use api::v1::{MachineConfigNode, PinnedImageSet};
+use rollout::view::{DaemonState, NodeView};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -180,7 +181,7 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
     let known = KnownObjects { stores: &stores, own_writes: &own_writes, templates: &templates };
     let wrong = std::cell::RefCell::new(vec![]);
     let is = |about: &str, changed: Changed<'_>, want: &str| {
-        let marked = words(dirty(&MARKERS, &changed, known));
+        let marked = words(dirty(&REACTIONS, &changed, known));
         if marked != want {
             wrong.borrow_mut().push(format!("{about}: {marked}, and not {want}"));
         }

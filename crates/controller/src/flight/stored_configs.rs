@@ -1,7 +1,7 @@
 //! Which of our own MachineConfigs were stored as they should be, as far as this process has seen: by that an edit by somebody
 //! else is reported from a change of templates or settings.
 //!
-//! What it is not: the check whether one is as it should be now, or its write (see `passes::own_configs`).
+//! What it is not: the check whether one is as it should be now, or its write (see `own_configs`).
 
 use api::v1::MachineConfig;
 use serde_json::json;

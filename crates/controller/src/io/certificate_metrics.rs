@@ -1,6 +1,6 @@
 //! When the certificates of the ControllerConfig's bundles end, as a metric.
 //!
-//! What it is not: the reading of certificates (see `passes::certificates`), or the config server's own certificate, which that
+//! What it is not: the reading of certificates (see `passes::templates`), or the config server's own certificate, which that
 //! server reports.
 
 use api::v1::ControllerCertificate;

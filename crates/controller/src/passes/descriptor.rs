@@ -1,10 +1,11 @@
 //! What the rest of the controller knows of a pass: one value, declared beside the pass's code. A new pass is a file
 //! with a [`Descriptor`], a variant of [`Pass`], and its line in [`crate::passes::ALL`].
 
-use crate::change::Marker;
+use crate::change::{Effects, Marker, Reaction};
 use crate::queue::{Outcome, Pass, Work};
-use crate::rights::{Resource, Right};
+use crate::rights::Right;
 use crate::shared::Shared;
+use crate::watches::input::Input;
 use client::lease::Handover;
 use futures::future::BoxFuture;
 use std::sync::Arc;
@@ -15,12 +16,14 @@ pub(crate) struct Descriptor {
     pub(crate) pass: Pass,
     /// How its queue is worked off.
     pub(crate) work: Work,
-    /// The kinds that it reads, from caches or from the API server: group and plural.
-    pub(crate) reads: &'static [Resource],
-    /// The rights that it needs, besides reading those kinds.
-    pub(crate) writes: &'static [Right],
+    /// What it reads, from caches or from the API server. The watches that start, and rights to read, follow from it.
+    pub(crate) reads: &'static [&'static Input],
+    /// The rights that it needs besides reading that.
+    pub(crate) rights: &'static [Right],
     /// Which keys a change marks.
     pub(crate) marked_by: Marker,
+    /// What else it does when something changes, such as to forget what another leader may have changed.
+    pub(crate) effects: Effects<Shared>,
     /// Creates the function that runs over one key. Called once for each term.
     pub(crate) start: fn(&Arc<Shared>, Handover) -> Run,
 }
@@ -28,14 +31,15 @@ pub(crate) struct Descriptor {
 /// The function that runs over one key.
 pub(crate) type Run = Box<dyn Fn(String) -> BoxFuture<'static, Outcome> + Send + Sync>;
 
-/// The verbs that watching and reading a kind requires.
-const READ: [&str; 3] = ["get", "list", "watch"];
-
 impl Descriptor {
+    /// How the pass answers to a change.
+    pub(crate) const fn reaction(&self) -> Reaction<Shared> {
+        Reaction { pass: self.pass, marked_by: self.marked_by, effects: self.effects }
+    }
+
     /// All rights that the pass needs.
-    pub(crate) fn rights(&self) -> impl Iterator<Item = Right> {
-        let reads = self.reads.iter().flat_map(|kind| READ.map(|verb| Right::new(verb, *kind)));
-        reads.chain(self.writes.iter().copied())
+    pub(crate) fn all_rights(&self) -> impl Iterator<Item = Right> {
+        self.reads.iter().flat_map(|input| input.rights()).chain(self.rights.iter().copied())
     }
 }
 

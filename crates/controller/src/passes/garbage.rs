@@ -9,17 +9,18 @@
 //! waits for it.
 
 use crate::cache::trimmed::Config;
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
+use crate::kind;
 use crate::passes::descriptor::{Descriptor, stateless};
 use crate::queue::{Outcome, Pass, Work};
-use crate::rights::{Right, kind};
+use crate::rights::Right;
 use crate::shared::Shared;
+use crate::watches::inputs;
 use api::k8s::{Node, ObjectMeta, ResourceExt};
 use api::names::annotation;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use client::{CallError, call};
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Preconditions};
-use kube::core::GroupVersionKind;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Preconditions};
 use rollout::view::NodeView;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -67,15 +68,16 @@ pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::Garbage,
     work: Work { name: "garbage", ..Work::QUIET },
     reads: &[
-        kind::CONTROLLER_CONFIGS,
-        kind::POOLS,
-        kind::NODES,
-        kind::CONFIGS,
-        kind::OS_BUILDS,
-        kind::ROLLOUT_POLICIES,
+        &inputs::CONTROLLER_CONFIGS,
+        &inputs::POOLS,
+        &inputs::NODES,
+        &inputs::CONFIGS,
+        &inputs::OS_BUILDS,
+        &inputs::ROLLOUT_POLICIES,
     ],
-    writes: &[Right::new("delete", kind::CONFIGS)],
+    rights: &[Right::new("delete", kind::CONFIGS)],
     marked_by,
+    effects: Effects::NONE,
     start: |shared, _| stateless(shared, pass),
 };
 
@@ -225,8 +227,7 @@ fn node_names(metadata: &ObjectMeta) -> Vec<String> {
 
 /// The configs that image builds name; none if that kind is not installed.
 async fn builds(shared: &Shared) -> Result<BTreeSet<String>, CallError> {
-    let kind = GroupVersionKind::gvk(api::names::GROUP, "v1", "MachineOSBuild");
-    let api: Api<DynamicObject> = Api::all_with(shared.client.clone(), &ApiResource::from_gvk(&kind));
+    let api: Api<DynamicObject> = Api::all_with(shared.client.clone(), &kind::OS_BUILDS.resource());
     match call(|| "list of machineosbuilds".to_owned(), api.list(&ListParams::default())).await {
         Ok(list) => Ok(list
             .iter()

@@ -5,12 +5,14 @@
 //! out.
 
 use crate::cache::trimmed::TrimmedMachineConfigNode;
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::io::clock::now;
+use crate::kind;
 use crate::passes::descriptor::{Descriptor, stateless};
 use crate::queue::{Outcome, Pass, Work};
-use crate::rights::{Right, kind};
+use crate::rights::Right;
 use crate::shared::Shared;
+use crate::watches::inputs;
 use api::k8s::ResourceExt;
 use api::names::own;
 use api::v1::{ControllerConfig, MachineConfigNode, MachineConfigPool};
@@ -35,14 +37,15 @@ const TRIES: usize = 3;
 pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::MachineConfigNodes,
     work: Work { name: "progress", ..Work::QUIET },
-    reads: &[kind::CONTROLLER_CONFIGS, kind::POOLS, kind::NODES, kind::MACHINE_CONFIG_NODES],
-    writes: &[
+    reads: &[&inputs::CONTROLLER_CONFIGS, &inputs::POOLS, &inputs::NODES, &inputs::MACHINE_CONFIG_NODES],
+    rights: &[
         Right::new("create", kind::MACHINE_CONFIG_NODES),
         Right::new("patch", kind::MACHINE_CONFIG_NODES),
         Right::new("delete", kind::MACHINE_CONFIG_NODES),
-        Right::new("patch", kind::MACHINE_CONFIG_NODE_STATUS),
+        Right::new("patch", kind::MACHINE_CONFIG_NODES).on("status"),
     ],
     marked_by,
+    effects: Effects::NONE,
     start: |shared, _| stateless(shared, pass),
 };
 

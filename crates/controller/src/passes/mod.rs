@@ -1,10 +1,8 @@
 //! All passes, and how they run while this process leads. Each file is one pass: a pure function makes its plan, and
 //! its descriptor says what it reads, what marks it, what it does and which rights it needs.
 
-pub(crate) mod certificates;
 pub(crate) mod descriptor;
 pub(crate) mod drain;
-pub(crate) mod finalizers;
 pub(crate) mod garbage;
 pub(crate) mod generated;
 pub(crate) mod image_builds;
@@ -12,20 +10,20 @@ pub(crate) mod machine_config_nodes;
 pub(crate) mod nodes;
 pub(crate) mod old_images;
 pub(crate) mod os_images;
-pub(crate) mod own_configs;
 pub(crate) mod pinned_images;
 pub(crate) mod render;
 pub(crate) mod streams;
 pub(crate) mod templates;
 pub(crate) mod topology;
-pub(crate) mod version_claim;
 
-use crate::change::{Changed, Marker};
+use crate::cache::settings::Setting;
+use crate::change::{Changed, Reaction};
 use crate::passes::descriptor::Descriptor;
 use crate::queue::serve;
 use crate::rights::Right;
 use crate::shared::Shared;
 use crate::term::catch_up;
+use crate::watches::input::{Input, Way};
 use client::lease::Handover;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -49,21 +47,39 @@ pub(crate) const ALL: [Descriptor; 13] = [
     streams::PASS,
 ];
 
-/// The marker of each pass (see [`crate::dirty`]).
-pub(crate) const MARKERS: [Marker; ALL.len()] = {
-    let mut markers = [ALL[0].marked_by; ALL.len()];
+/// How each pass answers to a change (see [`crate::dirty`]).
+pub(crate) const REACTIONS: [Reaction<Shared>; ALL.len()] = {
+    let mut all = [ALL[0].reaction(); ALL.len()];
     let mut i = 0;
     while i < ALL.len() {
-        markers[i] = ALL[i].marked_by;
+        all[i] = ALL[i].reaction();
         i += 1;
     }
-    markers
+    all
 };
 
-/// The rights that the passes need for objects of the whole cluster. Not included are the objects in our own namespace
-/// (the lease, events) and the pull secret.
+/// What the passes read. All that is watched is in it.
+pub(crate) fn inputs() -> Vec<&'static Input> {
+    let mut all: Vec<&'static Input> = vec![];
+    for input in ALL.iter().flat_map(|pass| pass.reads.iter().copied()) {
+        if !all.iter().any(|known| std::ptr::eq(*known, input)) {
+            all.push(input);
+        }
+    }
+    all
+}
+
+/// The cluster's settings among that.
+pub(crate) fn settings() -> impl Iterator<Item = Setting> {
+    inputs().into_iter().filter_map(|input| match input.way {
+        Way::Setting(setting) => Some(setting),
+        Way::Watched { .. } | Way::Requested => None,
+    })
+}
+
+/// The rights that the passes need.
 pub(crate) fn rights() -> BTreeSet<Right> {
-    ALL.iter().flat_map(|pass| pass.rights().collect::<Vec<_>>()).collect()
+    ALL.iter().flat_map(Descriptor::all_rights).collect()
 }
 
 /// Runs all passes until `stop`.
@@ -74,7 +90,7 @@ pub(crate) async fn run(shared: Arc<Shared>, handover: Handover, stop: Cancellat
     }
     shared.changed(&Changed::TermBegins);
     let mut tasks = JoinSet::new();
-    for Descriptor { pass, work, start, reads: _, writes: _, marked_by: _ } in ALL {
+    for Descriptor { pass, work, start, reads: _, rights: _, marked_by: _, effects: _ } in ALL {
         let (queue, run) = (shared.queues.of(pass), start(&shared, handover));
         let (metrics, stop) = (shared.metrics.clone(), stop.clone());
         tasks.spawn(async move { serve(&queue, work, &metrics, &stop, run).await });
@@ -84,4 +100,41 @@ pub(crate) async fn run(shared: Arc<Shared>, handover: Handover, stop: Cancellat
         () = catch_up::report_unreadable_kinds(&shared) => {}
     }
     while tasks.join_next().await.is_some() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::watch::ReadRequirement;
+    use crate::fake_server::{answer, shared};
+    use crate::watches;
+    use serde_json::json;
+    use tokio_util::task::TaskTracker;
+
+    #[test]
+    fn each_pass_is_there_once_and_under_a_name_of_its_own() {
+        assert_eq!(ALL.iter().map(|pass| pass.pass).collect::<BTreeSet<_>>().len(), ALL.len());
+        assert_eq!(ALL.iter().map(|pass| pass.work.name).collect::<BTreeSet<_>>().len(), ALL.len());
+    }
+
+    /// The start of a term, and readiness, look at what is recorded.
+    #[tokio::test]
+    async fn what_a_descriptor_reads_is_watched_and_nothing_else() {
+        let shared = Arc::new(shared(|_| answer(404, &json!({"kind": "Status", "code": 404}))));
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        watches::start(&shared, &inputs(), &tasks, &stop);
+        let named = |kind: &str, need: ReadRequirement| format!("{kind} {need:?}");
+        let watched: BTreeSet<String> =
+            shared.watched_kinds().iter().map(|of| named(&of.kind, of.need)).collect();
+        let wanted = inputs().into_iter().filter_map(|input| match input.way {
+            Way::Watched { need, .. } => Some(named(input.kind.name, need)),
+            Way::Setting(_) => Some(named(input.kind.name, ReadRequirement::Setting)),
+            Way::Requested => None,
+        });
+        assert_eq!(watched, wanted.collect());
+        assert!(watched.len() > 20 && watched.contains("Node Always"), "{watched:?}");
+        stop.cancel();
+        tasks.close();
+        tasks.wait().await;
+    }
 }

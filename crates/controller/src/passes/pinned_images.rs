@@ -5,13 +5,15 @@
 
 use crate::cache::store::KNOWN_AGAIN;
 use crate::cache::stores::Stores;
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::WriteContext as _;
 use crate::flight::pools::set_condition;
+use crate::kind;
 use crate::passes::descriptor::{Descriptor, stateless};
 use crate::queue::{Outcome, Pass, Work};
-use crate::rights::{Right, kind};
+use crate::rights::Right;
 use crate::shared::Shared;
+use crate::watches::inputs;
 use api::conditions::{self, Condition};
 use api::k8s::ResourceExt;
 use api::names::pool_condition::PINNED_IMAGE_SETS_DEGRADED;
@@ -26,9 +28,10 @@ use std::sync::Arc;
 pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::PinnedImages,
     work: Work { name: "pinnedimages", ..Work::QUIET },
-    reads: &[kind::POOLS, kind::PINNED_IMAGE_SETS],
-    writes: &[Right::new("patch", kind::POOLS), Right::new("patch", kind::POOL_STATUS)],
+    reads: &[&inputs::POOLS, &inputs::PINNED_IMAGE_SETS],
+    rights: &[Right::new("patch", kind::POOLS), Right::new("patch", kind::POOLS).on("status")],
     marked_by,
+    effects: Effects::NONE,
     start: |shared, _| stateless(shared, pass),
 };
 

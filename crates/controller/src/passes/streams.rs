@@ -12,13 +12,15 @@
 //! What it is not: the reading of images (see `registry`), or which stream a pool follows (see `render`).
 
 use crate::cache::settings::{CLUSTER_VERSION, FEATURE_GATE, STREAMS};
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::refusals::{AGAIN, Topic};
+use crate::kind;
 use crate::passes::descriptor::{Descriptor, stateless};
 use crate::passes::os_images::access;
 use crate::queue::{Outcome, Pass, Work};
-use crate::rights::{Right, kind};
+use crate::rights::Right;
 use crate::shared::Shared;
+use crate::watches::inputs;
 use api::names::{CLUSTER, WORKER, own};
 use api::v1::ControllerConfig;
 use client::{CallError, call, jitter};
@@ -34,15 +36,17 @@ pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::Streams,
     work: Work { name: "streams", ..Work::SINGLE_KEY },
     reads: &[
-        kind::STREAMS,
-        kind::FEATURE_GATES,
-        kind::CLUSTER_VERSIONS,
-        kind::POOLS,
-        kind::CONFIGS,
-        kind::CONTROLLER_CONFIGS,
+        &inputs::STREAMS,
+        &inputs::FEATURE_GATES,
+        &inputs::CLUSTER_VERSIONS,
+        &inputs::POOLS,
+        &inputs::CONFIGS,
+        &inputs::CONTROLLER_CONFIGS,
+        &inputs::PULL_SECRET,
     ],
-    writes: &[Right::new("patch", kind::STREAMS), Right::new("patch", kind::STREAM_STATUS)],
+    rights: &[Right::new("patch", kind::STREAMS), Right::new("patch", kind::STREAMS).on("status")],
     marked_by,
+    effects: Effects::NONE,
     start: |shared, _| stateless(shared, pass),
 };
 

@@ -3,12 +3,14 @@
 //!
 //! What it is not: the rule (see `rollout::topology`).
 
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::refusals::{AGAIN, Topic};
+use crate::kind;
 use crate::passes::descriptor::{Descriptor, stateless};
 use crate::queue::{Outcome, Pass, Work};
-use crate::rights::{Right, kind};
+use crate::rights::Right;
 use crate::shared::Shared;
+use crate::watches::inputs;
 use api::names::CONTROLLER_CONFIG;
 use api::v1::ControllerConfig;
 use client::{CallError, call};
@@ -21,9 +23,10 @@ use std::sync::Arc;
 pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::Topology,
     work: Work { name: "topology", ..Work::SINGLE_KEY },
-    reads: &[kind::CONTROLLER_CONFIGS, kind::NODES],
-    writes: &[Right::named("patch", kind::CONTROLLER_CONFIGS, &[CONTROLLER_CONFIG])],
+    reads: &[&inputs::CONTROLLER_CONFIGS, &inputs::NODES],
+    rights: &[Right::named("patch", kind::CONTROLLER_CONFIGS, &[CONTROLLER_CONFIG])],
     marked_by,
+    effects: Effects::NONE,
     start: |shared, _| stateless(shared, pass),
 };
 

@@ -4,7 +4,7 @@
 //! What it is not: the computation (see `host::least_disruption`), or what follows from it (see `rollout::policy`).
 
 use crate::io::backoff;
-use crate::rights::kind;
+use crate::kind;
 use crate::shared::Shared;
 use api::names::annotation;
 use api::rendered::RenderedName;
@@ -12,8 +12,7 @@ use api::v1::MachineConfig;
 use client::{call, call_optional};
 use desired::{DesiredHost, DisruptionPolicy};
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject};
-use kube::core::GroupVersionKind;
+use kube::api::DynamicObject;
 use rollout::policy::{ChangeAsked, ChangeCost, Costs};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -105,10 +104,8 @@ async fn cost(shared: &Shared, change: &ChangeAsked) -> Result<ChangeCost, Strin
             format!("machineconfig {name}: {}", findings.join("; "))
         })
     };
-    let (group, plural) = kind::MACHINE_CONFIGURATIONS;
-    let mut resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", "MachineConfiguration"));
-    resource.plural = plural.to_owned();
-    let api: Api<DynamicObject> = Api::all_with(shared.client.clone(), &resource);
+    let api: Api<DynamicObject> =
+        Api::all_with(shared.client.clone(), &kind::MACHINE_CONFIGURATIONS.resource());
     let what = || "machineconfiguration cluster".to_owned();
     // The kind may not be installed.
     let object = call_optional(what, api.get(api::names::CLUSTER)).await.map_err(|e| e.chain())?;

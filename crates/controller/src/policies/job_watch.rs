@@ -3,10 +3,10 @@
 //! What it is not: which Jobs are created, or who waits for them (see `jobs`).
 
 use crate::io::backoff::WORK;
+use crate::kind;
 use api::conditions::{StatusCondition, get_true};
 use futures::{Stream, StreamExt};
-use kube::api::{ApiResource, DynamicObject, GetParams, PostParams, WatchEvent, WatchParams};
-use kube::core::GroupVersionKind;
+use kube::api::{DynamicObject, GetParams, PostParams, WatchEvent, WatchParams};
 use kube::{Client, Resource};
 use serde::Deserialize;
 use serde_json::Value;
@@ -91,8 +91,7 @@ pub(super) struct JobApi {
 
 impl JobApi {
     pub(super) fn new(client: Client, namespace: &str) -> Self {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", "Job"));
-        let at = kube::core::Request::new(DynamicObject::url_path(&resource, Some(namespace)));
+        let at = kube::core::Request::new(DynamicObject::url_path(&kind::JOBS.resource(), Some(namespace)));
         Self { client, at }
     }
 

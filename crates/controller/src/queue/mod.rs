@@ -135,6 +135,12 @@ impl<K: Ord> Queue<K> {
         self.take_marked().into_iter().map(|(key, mark)| (key, mark.times)).collect()
     }
 
+    /// The keys that somebody waits for.
+    #[cfg(test)]
+    pub(crate) fn take_urgent(&self) -> BTreeSet<K> {
+        self.take_marked().into_iter().filter(|(_, mark)| mark.urgent).map(|(key, _)| key).collect()
+    }
+
     fn take_marked(&self) -> BTreeMap<K, Mark> {
         std::mem::take(&mut *self.dirty.lock().unwrap_or_else(PoisonError::into_inner))
     }

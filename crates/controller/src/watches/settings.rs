@@ -3,7 +3,7 @@
 //!
 //! What it is not: the caches that these watches fill (see `cache::settings`).
 
-use crate::cache::settings::{KINDS, Kind, without_our_status};
+use crate::cache::settings::{Setting, without_our_status};
 use crate::cache::store::Change;
 use crate::cache::watch::{Presence, ReadRequirement, WatchedApi, WatchedKind, follow};
 use crate::change::Changed;
@@ -22,20 +22,18 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Starts the watches, and the search for kinds that are not served yet.
 pub(crate) fn watch(shared: &Arc<Shared>, tasks: &TaskTracker, stop: &CancellationToken) {
-    let mut groups: BTreeMap<String, Vec<Kind>> = BTreeMap::new();
-    for kind in KINDS {
+    let mut groups: BTreeMap<String, Vec<Setting>> = BTreeMap::new();
+    for (setting, cache) in shared.settings.stores() {
         // Also for a kind that is not served yet: it may be by the time somebody asks.
-        if let Some(cache) = shared.settings.store(kind).cloned() {
-            let (name, api) = (kind.name.to_owned(), kind.api(&shared.client));
-            shared.add_watched_kind(WatchedKind {
-                kind: name,
-                need: ReadRequirement::Setting,
-                api,
-                which: kind.watch_config(),
-                cache,
-            });
-        }
-        groups.entry(format!("{}/{}", kind.group, kind.version)).or_default().push(kind);
+        shared.add_watched_kind(WatchedKind {
+            kind: setting.kind.name.to_owned(),
+            need: ReadRequirement::Setting,
+            api: setting.api(&shared.client),
+            which: setting.watch_config(),
+            cache: cache.clone(),
+        });
+        let group = format!("{}/{}", setting.kind.group, setting.kind.version);
+        groups.entry(group).or_default().push(*setting);
     }
     for (group, kinds) in groups {
         let (shared, inner, stop) = (shared.clone(), tasks.clone(), stop.clone());
@@ -52,7 +50,7 @@ pub(crate) fn watch(shared: &Arc<Shared>, tasks: &TaskTracker, stop: &Cancellati
 async fn look(
     shared: &Arc<Shared>,
     group: &str,
-    mut kinds: Vec<Kind>,
+    mut kinds: Vec<Setting>,
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) {
@@ -61,11 +59,12 @@ async fn look(
         let served = call(|| format!("kinds of {group}"), shared.client.list_api_group_resources(group));
         match served.await {
             Ok(list) => {
-                let is_served = |kind: &Kind| list.resources.iter().any(|r| r.kind == kind.name);
+                let is_served =
+                    |setting: &Setting| list.resources.iter().any(|r| r.kind == setting.kind.name);
                 let (there, missing) = kinds.into_iter().partition(is_served);
                 kinds = missing;
-                for kind in there {
-                    tasks.spawn(follow_kind(shared.clone(), kind, stop.clone()));
+                for setting in there {
+                    tasks.spawn(follow_kind(shared.clone(), setting, stop.clone()));
                 }
                 absent(shared, &kinds);
             }
@@ -84,23 +83,24 @@ async fn look(
     }
 }
 
-fn absent(shared: &Shared, kinds: &[Kind]) {
-    for store in kinds.iter().filter_map(|kind| shared.settings.store(*kind)).filter(|s| !s.is_synced()) {
+fn absent(shared: &Shared, kinds: &[Setting]) {
+    for store in kinds.iter().filter_map(|setting| shared.settings.store(*setting)).filter(|s| !s.is_synced())
+    {
         store.replace(BTreeMap::new());
         shared.changed(&Changed::SettingKnown);
     }
 }
 
-async fn follow_kind(shared: Arc<Shared>, kind: Kind, stop: CancellationToken) {
-    let Some(store) = shared.settings.store(kind).cloned() else { return };
+async fn follow_kind(shared: Arc<Shared>, setting: Setting, stop: CancellationToken) {
+    let Some(store) = shared.settings.store(setting).cloned() else { return };
     let changed = shared.clone();
     let on_change = Box::new(move |change: &Change<Value>| {
         let of = |object: &Option<Arc<Value>>| object.as_deref().map(without_our_status);
         if of(&change.old) != of(&change.new) {
-            changed.changed(&Changed::Setting(kind));
+            changed.changed(&Changed::Setting(setting));
         }
     });
-    let keep = move |object: DynamicObject| Ok(kind.trimmed(&object));
+    let keep = move |object: DynamicObject| Ok(setting.trimmed(&object));
     let marked = shared.clone();
     let listed = async {
         loop {
@@ -110,9 +110,9 @@ async fn follow_kind(shared: Arc<Shared>, kind: Kind, stop: CancellationToken) {
             store.until_doubted().await;
         }
     };
-    let api = WatchedApi::new(&shared.client, |client| kind.api(&client));
+    let api = WatchedApi::new(&shared.client, |client| setting.api(&client));
     tokio::select! {
-        () = follow(api, kind.watch_config(), kind.name.to_owned(), Presence::Required, &store, keep, on_change, stop) => {}
+        () = follow(api, setting.watch_config(), setting.kind.name.to_owned(), Presence::Required, &store, keep, on_change, stop) => {}
         () = listed => {}
     }
 }

@@ -75,8 +75,62 @@ async fn nothing_of_an_earlier_term_is_left_when_another_begins() {
     let missed = client::CallError::Timeout { what: "node n".to_owned(), after: client::REQUEST_TIMEOUT };
     assert_eq!(shared.troubles.due_message("node n", &missed), None);
     assert!(shared.troubles.knows("node n"));
+    for failures in [&shared.node_troubles, &shared.pool_troubles] {
+        failures.due_message("n", &missed);
+    }
     shared.changed(&Changed::TermBegins);
     assert!(shared.own_writes.is_empty(), "another leader may have named it something else");
     assert!(!shared.troubles.knows("node n"), "it has not failed for the time between");
+    assert!(!shared.node_troubles.knows("n") && !shared.pool_troubles.knows("n"), "nor has this");
     assert!(matches!(shared.gates.settings.check("worker"), crate::gates::RenderGate::Wait(_)));
+}
+
+#[tokio::test]
+async fn what_is_remembered_of_a_pool_goes_with_it() {
+    let shared = shared(|_| answer(500, &json!({})));
+    let named = PoolConfiguration { name: "rendered-worker-b".to_owned(), ..PoolConfiguration::default() };
+    shared.own_writes.expect("worker", named);
+    let missed = client::CallError::Timeout { what: "pool".to_owned(), after: client::REQUEST_TIMEOUT };
+    shared.pool_troubles.due_message("worker", &missed);
+    let there =
+        shared.stores.pools.apply("worker".to_owned(), untrimmed(pool(1, "rendered-worker-a"))).unwrap();
+    shared.changed(&Changed::Pool(&there));
+    assert!(!shared.own_writes.is_empty() && shared.pool_troubles.knows("worker"));
+    let gone = shared.stores.pools.remove("worker").unwrap();
+    shared.changed(&Changed::Pool(&gone));
+    assert!(shared.own_writes.is_empty() && !shared.pool_troubles.knows("worker"));
+}
+
+#[tokio::test]
+async fn a_setting_closes_the_gate_and_another_change_leaves_it_open() {
+    use crate::cache::settings::{IMAGE, STREAMS};
+    let shared = shared(|_| answer(500, &json!({})));
+    for (setting, closes) in [(IMAGE, true), (STREAMS, false)] {
+        shared.gates.settings.settle(shared.gates.settings.count(), Default::default());
+        shared.changed(&Changed::Setting(setting));
+        let closed = matches!(shared.gates.settings.check("worker"), crate::gates::RenderGate::Wait(_));
+        assert_eq!(closed, closes, "{}", setting.kind.name);
+    }
+}
+
+#[tokio::test]
+async fn only_the_last_node_of_a_wave_is_planned_at_once_and_only_when_it_is_done() {
+    let shared = shared(|_| answer(500, &json!({})));
+    shared.last_of_waves.lock().unwrap().insert("last".into());
+    for (name, state, urgent) in
+        [("last", "Done", true), ("last", "Working", false), ("other", "Done", false)]
+    {
+        let node: Node = serde_json::from_value(json!({
+            "metadata": {"name": name, "annotations": {
+                "machineconfiguration.openshift.io/state": state,
+                "machineconfiguration.openshift.io/currentConfig": "a",
+                "machineconfiguration.openshift.io/desiredConfig": "a",
+            }},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        }))
+        .unwrap();
+        let change = Change { name: name.to_owned(), old: None, new: Some(Arc::new(shared.view(&node))) };
+        shared.changed(&Changed::Node(&change));
+        assert_eq!(shared.queues.of(Pass::Node).take_urgent().len(), usize::from(urgent), "{name} {state}");
+    }
 }

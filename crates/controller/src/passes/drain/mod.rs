@@ -12,17 +12,19 @@
 
 use crate::cache::store::{Change, Store};
 use crate::cache::watch::{OnChange, Presence, WatchedApi, follow};
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::nodes::{PatchOf, send};
 use crate::flight::refusals::Topic;
 use crate::io::clock::now;
 use crate::io::events::{Source, node_reference};
 use crate::io::labels;
+use crate::kind;
 use crate::passes::descriptor::Descriptor;
 use crate::passes::machine_config_nodes;
 use crate::queue::{Outcome, Pass, Spacing, Work};
-use crate::rights::{Right, kind};
+use crate::rights::Right;
 use crate::shared::Shared;
+use crate::watches::inputs;
 use api::k8s::{Pod, PodDisruptionBudget};
 use client::{CallError, call};
 use futures::StreamExt;
@@ -54,13 +56,14 @@ pub(crate) const PASS: Descriptor = Descriptor {
     // One pass for each node with a request; `maxUnavailable` limits their number. The spacing collects pods that end
     // together.
     work: Work { name: "drain", parallel: 512, spacing: Spacing::millis(5, 250) },
-    reads: &[kind::NODES, kind::PODS, kind::BUDGETS, kind::MACHINE_CONFIG_NODES],
-    writes: &[
+    reads: &[&inputs::NODES, &inputs::PODS, &inputs::BUDGETS, &inputs::MACHINE_CONFIG_NODES],
+    rights: &[
         Right::new("patch", kind::NODES),
-        Right::new("create", kind::EVICTIONS),
-        Right::new("patch", kind::MACHINE_CONFIG_NODE_STATUS),
+        Right::new("create", kind::PODS).on("eviction"),
+        Right::new("patch", kind::MACHINE_CONFIG_NODES).on("status"),
     ],
     marked_by,
+    effects: Effects::NONE,
     start: |shared, _| {
         let drains = Arc::new(Drains::new(shared.clone()));
         Box::new(move |key| {

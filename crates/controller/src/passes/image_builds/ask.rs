@@ -1,13 +1,13 @@
 //! What a plan of image builds needs to know and no cache has: asked of the API server. Nothing is decided here.
 
 use super::{Snapshot, job_item, jobs};
+use crate::kind;
 use crate::shared::Shared;
 use api::k8s::{ConfigMap, Pod, Time};
 use api::names::NAMESPACE;
 use build::{ConfigMapDigest, JobFacts, Report, StartCheck, State, Warning, names};
 use client::{CallError, call};
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
-use kube::core::GroupVersionKind;
+use kube::api::{Api, DynamicObject, ListParams};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -89,8 +89,8 @@ async fn base(shared: &Shared, snapshot: &Snapshot, job: &JobFacts) -> Result<Op
 /// What keeps the pods of a Job from starting.
 async fn why_not_started(shared: &Shared, job: &JobFacts) -> Result<Option<String>, CallError> {
     let pods = pods(shared, &job.build).await?;
-    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Event"));
-    let events: Api<DynamicObject> = Api::namespaced_with(shared.client.clone(), NAMESPACE, &kind);
+    let events: Api<DynamicObject> =
+        Api::namespaced_with(shared.client.clone(), NAMESPACE, &kind::EVENTS.resource());
     let uids = pods.iter().filter_map(|p| p.metadata.uid.clone()).chain([job.uid.clone()]);
     let mut warnings = vec![];
     for uid in uids {

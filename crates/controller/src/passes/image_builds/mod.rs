@@ -11,23 +11,24 @@ mod write;
 use crate::cache::store::Item;
 use crate::cache::trimmed::{Config, ImageBuild, ImageConfig};
 use crate::cache::watch::version_of;
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::pools::set_condition;
 use crate::flight::refusals::Topic;
 use crate::io::clock::now;
+use crate::kind;
 use crate::passes::descriptor::{Descriptor, stateless};
 use crate::queue::{Outcome, Pass, Spacing, Work};
-use crate::rights::{Right, kind};
+use crate::rights::Right;
 use crate::shared::Shared;
+use crate::watches::inputs;
 use api::conditions;
 use api::k8s::ResourceExt;
-use api::names::{NAMESPACE, annotation, pool_condition};
+use api::names::{NAMESPACE, PUSHED_IMAGES, annotation, pool_condition};
 use api::text::{MAX_ANSWER_CHARS, cut};
 use api::v1::{MachineConfigPool, MachineOSBuild, MachineOSConfig};
 use build::{Base, BuildCounts, BuildPlan, Inputs, JobFacts};
 use client::CallError;
-use kube::api::{Api, ApiResource, DynamicObject};
-use kube::core::GroupVersionKind;
+use kube::api::{Api, DynamicObject};
 use rollout::TroubleOf;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -39,24 +40,36 @@ pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::ImageBuilds,
     work: Work { name: "image-builds", parallel: 4, spacing: Spacing::millis(50, 1000) },
     reads: &[
-        kind::POOLS,
-        kind::CONFIGS,
-        kind::CONTROLLER_CONFIGS,
-        kind::OS_CONFIGS,
-        kind::OS_BUILDS,
-        kind::NODES,
-        kind::PODS,
+        &inputs::POOLS,
+        &inputs::CONFIGS,
+        &inputs::CONTROLLER_CONFIGS,
+        &inputs::OS_CONFIGS,
+        &inputs::OS_BUILDS,
+        &inputs::NODES,
+        &inputs::PODS,
+        &inputs::BUILD_JOBS,
     ],
-    writes: &[
+    rights: &[
         Right::new("create", kind::OS_BUILDS),
         Right::new("patch", kind::OS_BUILDS),
         Right::new("delete", kind::OS_BUILDS),
-        Right::new("patch", kind::OS_BUILD_STATUS),
+        Right::new("patch", kind::OS_BUILDS).on("status"),
         Right::new("patch", kind::OS_CONFIGS),
-        Right::new("patch", kind::OS_CONFIG_STATUS),
-        Right::new("patch", kind::POOL_STATUS),
+        Right::new("patch", kind::OS_CONFIGS).on("status"),
+        Right::new("patch", kind::POOLS).on("status"),
+        // The names of a build's objects are hashes, so these rights cannot be limited by name.
+        Right::new("create", kind::JOBS).in_own_namespace(),
+        Right::new("delete", kind::JOBS).in_own_namespace(),
+        Right::new("get", kind::CONFIG_MAPS).in_own_namespace(),
+        Right::new("create", kind::CONFIG_MAPS).in_own_namespace(),
+        Right::new("delete", kind::CONFIG_MAPS).in_own_namespace(),
+        // The list of what builds have pushed.
+        Right::named("patch", kind::CONFIG_MAPS, &[PUSHED_IMAGES]).in_own_namespace(),
+        // Those about pods that do not start.
+        Right::new("list", kind::EVENTS).in_own_namespace(),
     ],
     marked_by,
+    effects: Effects::NONE,
     start: |shared, _| stateless(shared, pass),
 };
 
@@ -248,8 +261,7 @@ async fn carry_out(shared: &Shared, pool: &str) -> Result<Carried, CallError> {
 }
 
 fn jobs(shared: &Shared) -> Api<DynamicObject> {
-    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", "Job"));
-    Api::namespaced_with(shared.client.clone(), NAMESPACE, &kind)
+    Api::namespaced_with(shared.client.clone(), NAMESPACE, &kind::JOBS.resource())
 }
 
 /// A Job as the cache keeps it.

@@ -14,16 +14,18 @@ mod send;
 use crate::cache::settings::{FEATURE_GATE, STREAMS};
 use crate::cache::stores::Stores;
 use crate::cache::trimmed::{Config, ImageBuild, ImageConfig};
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::refusals::Topic;
 use crate::io::clock::now;
+use crate::kind;
 use crate::passes::descriptor::Descriptor;
 use crate::passes::pinned_images;
 use crate::policies::Policies;
 use crate::queue::{ALL_NODES, Outcome, Pass, Spacing, Work};
-use crate::rights::{Right, kind};
+use crate::rights::Right;
 use crate::shared::Shared;
 use crate::term::fence::{Fence, Fenced};
+use crate::watches::inputs;
 use api::k8s::ResourceExt;
 use api::v1::{MachineConfigPool, PinnedImageSet};
 use api::v1alpha1::RolloutPolicy;
@@ -32,7 +34,7 @@ use jiff::Timestamp;
 use report::Report;
 use rollout::pinned_images::PinFacts;
 use rollout::policy::PoolPolicies;
-use rollout::view::NodeView;
+use rollout::view::{DaemonState, NodeView};
 use rollout::{ControllerMemory, Facts, Inputs, PoolPlan, Sources, Streams, TroubleOf, Unanswered};
 use send::{NO_POOL, Requests, SendOutcome};
 use serde_json::Value;
@@ -47,33 +49,36 @@ pub(crate) const PASS: Descriptor = Descriptor {
     // most; people are promised that it is used within 200 ms.
     work: Work { name: "node", parallel: 1, spacing: Spacing::millis(5, 125) },
     reads: &[
-        kind::POOLS,
-        kind::CONFIGS,
-        kind::CONTROLLER_CONFIGS,
-        kind::ROLLOUT_POLICIES,
-        kind::NODES,
-        kind::MACHINE_CONFIG_NODES,
-        kind::PINNED_IMAGE_SETS,
-        kind::OS_CONFIGS,
-        kind::OS_BUILDS,
-        kind::STREAMS,
-        kind::FEATURE_GATES,
-        kind::SCHEDULERS,
-        kind::MACHINE_CONFIGURATIONS,
-        kind::PODS,
-        kind::BUDGETS,
+        &inputs::POOLS,
+        &inputs::CONFIGS,
+        &inputs::CONTROLLER_CONFIGS,
+        &inputs::ROLLOUT_POLICIES,
+        &inputs::NODES,
+        &inputs::MACHINE_CONFIG_NODES,
+        &inputs::PINNED_IMAGE_SETS,
+        &inputs::OS_CONFIGS,
+        &inputs::OS_BUILDS,
+        &inputs::STREAMS,
+        &inputs::FEATURE_GATES,
+        &inputs::SCHEDULER,
+        &inputs::BOOT_IMAGE_SKEW,
+        &inputs::OPERATOR_PODS,
+        &inputs::ETCD_PODS,
+        &inputs::PODS,
+        &inputs::BUDGETS,
     ],
-    writes: &[
+    rights: &[
         Right::new("patch", kind::NODES),
         Right::new("patch", kind::POOLS),
-        Right::new("patch", kind::POOL_STATUS),
-        Right::new("patch", kind::ROLLOUT_POLICY_STATUS),
+        Right::new("patch", kind::POOLS).on("status"),
+        Right::new("patch", kind::ROLLOUT_POLICIES).on("status"),
         // The gates of RolloutPolicies. Rights to Secrets and Jobs are for people to give, by name and namespace.
         Right::new("list", kind::DEPLOYMENTS),
         Right::new("list", kind::STATEFUL_SETS),
         Right::new("list", kind::DAEMON_SETS),
     ],
     marked_by,
+    effects: Effects { note, is_urgent: is_awaited, ..Effects::NONE },
     start: |shared, handover| {
         let nodes = Arc::new(Nodes::new(shared.clone(), Fence::after(handover, shared)));
         Box::new(move |_| {
@@ -82,6 +87,27 @@ pub(crate) const PASS: Descriptor = Descriptor {
         })
     },
 };
+
+fn note(shared: &Shared, changed: &Changed<'_>) {
+    match changed {
+        Changed::Pool(change) if change.new.is_none() => shared.pool_troubles.resolved(&change.name),
+        Changed::TermBegins => {
+            shared.node_troubles.forget();
+            shared.pool_troubles.forget();
+        }
+        _ => {}
+    }
+}
+
+/// Whether a change is that one of the last nodes that a wave waits for is done.
+fn is_awaited(shared: &Shared, changed: &Changed<'_>) -> bool {
+    let Changed::Node(change) = changed else { return false };
+    let is_done = |node: &NodeView| {
+        node.ready() && node.state == DaemonState::Done && node.current_config == node.desired_config
+    };
+    change.new.as_deref().is_some_and(is_done)
+        && shared.last_of_waves.lock().unwrap_or_else(PoisonError::into_inner).contains(&*change.name)
+}
 
 /// The key of writes of policies' status in [`crate::flight::refusals::CurrentFailures`].
 const POLICY_STATUS: &str = "status of rolloutpolicies";
@@ -114,7 +140,7 @@ fn marked_by(changed: &Changed<'_>, _: KnownObjects<'_>, marks: &mut DirtyKeys) 
             let generation = |s: &Option<Arc<PinnedImageSet>>| s.as_ref().map(|s| s.metadata.generation);
             generation(&change.old) != generation(&change.new)
         }
-        Changed::ImageBuild(_) | Changed::SettingKnown | Changed::TemplateInput => false,
+        _ => false,
     };
     if concerns {
         marks.mark(Pass::Node, ALL_NODES);

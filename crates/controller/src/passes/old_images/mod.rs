@@ -14,17 +14,19 @@ mod remove;
 use crate::cache::settings::STREAMS;
 use crate::cache::store::KNOWN_AGAIN;
 use crate::cache::trimmed::Config;
-use crate::change::{Changed, DirtyKeys, KnownObjects as Caches};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects as Caches};
 use crate::io::clock::now;
 use crate::io::events::{Source, reference};
+use crate::kind;
 use crate::passes::descriptor::Descriptor;
 use crate::queue::{Outcome, Pass, Spacing, Work};
-use crate::rights::{Right, kind};
+use crate::rights::Right;
 use crate::shared::Shared;
 use crate::term::catch_up::is_current;
+use crate::watches::inputs;
 use api::events::ControllerEvent;
 use api::k8s::{Node, Pod, ResourceExt as _};
-use api::names::{CLUSTER, NAMESPACE, annotation, own};
+use api::names::{CLUSTER, NAMESPACE, PUSHED_IMAGES, annotation, own};
 use api::v1::{MachineOSBuild, MachineOSConfig, PinnedImageSet};
 use build::names;
 use build::pushed::{
@@ -45,19 +47,26 @@ pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::OldImages,
     work: Work { name: "old-images", parallel: 1, spacing: Spacing::millis(1000, 10_000) },
     reads: &[
-        kind::OS_CONFIGS,
-        kind::OS_BUILDS,
-        kind::NODES,
-        kind::CONFIGS,
-        kind::POOLS,
-        kind::CONTROLLER_CONFIGS,
-        kind::STREAMS,
-        kind::PINNED_IMAGE_SETS,
-        kind::PODS,
+        &inputs::OS_CONFIGS,
+        &inputs::OS_BUILDS,
+        &inputs::NODES,
+        &inputs::CONFIGS,
+        &inputs::POOLS,
+        &inputs::CONTROLLER_CONFIGS,
+        &inputs::STREAMS,
+        &inputs::PINNED_IMAGE_SETS,
+        &inputs::PODS,
+        &inputs::PULL_SECRET,
     ],
-    // The list is a ConfigMap of our own namespace, by its name; the push secrets have a Role of their own, which the operator keeps.
-    writes: NO_OTHER_RIGHTS,
+    // The list of what builds have pushed. Push secrets have a Role of their own, which the operator keeps.
+    rights: &[
+        Right::named("get", kind::CONFIG_MAPS, &[PUSHED_IMAGES]).in_own_namespace(),
+        Right::named("patch", kind::CONFIG_MAPS, &[PUSHED_IMAGES]).in_own_namespace(),
+        // `create` cannot be limited by name.
+        Right::new("create", kind::CONFIG_MAPS).in_own_namespace(),
+    ],
     marked_by,
+    effects: Effects::NONE,
     start: |shared, _| {
         let cleaner = Arc::new(Cleaner { shared: shared.clone(), waits: Mutex::default() });
         Box::new(move |_| {
@@ -66,12 +75,11 @@ pub(crate) const PASS: Descriptor = Descriptor {
         })
     },
 };
-const NO_OTHER_RIGHTS: &[Right] = &[];
 
 /// How long until a deletion is tried again that may pass by itself.
 const PAUSE: Backoff = Backoff { first: Duration::from_secs(60), last: Duration::from_secs(3600) };
 /// Kinds that may name images and are read from the caches, once these are as new as the API server: whole objects are large.
-const CACHED: [&str; 3] = ["MachineConfig", "ControllerConfig", STREAMS.name];
+const CACHED: [&str; 3] = ["MachineConfig", "ControllerConfig", kind::STREAMS.name];
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 

@@ -384,7 +384,7 @@ async fn what_may_free_an_image_marks_the_pass() {
     let marks = |changed: &Changed<'_>| {
         let mut marks = DirtyKeys::default();
         marked_by(changed, caches, &mut marks);
-        marks.has(Pass::OldImages)
+        marks.take(Pass::OldImages).is_some()
     };
     assert!(marks(&Changed::ImageBuild("worker")) && marks(&Changed::TermBegins));
     assert!(!marks(&Changed::PlanInput));

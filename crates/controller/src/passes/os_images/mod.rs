@@ -7,12 +7,14 @@
 pub(super) mod access;
 
 use crate::cache::trimmed::{Config, Rendered};
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::refusals::{AGAIN, Failure as _, Topic};
+use crate::kind;
 use crate::passes::descriptor::Descriptor;
 use crate::queue::{Outcome, Pass, Work};
-use crate::rights::{Right, kind};
+use crate::rights::Right;
 use crate::shared::Shared;
+use crate::watches::inputs;
 use access::settings;
 use api::names::own;
 use api::os_image::{OsImage, is_by_digest, is_in_registry};
@@ -31,9 +33,16 @@ pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::OsImages,
     // A registry that does not answer holds up one pool.
     work: Work { name: "os-images", parallel: 4, ..Work::SINGLE_KEY },
-    reads: &[kind::POOLS, kind::CONFIGS, kind::CONTROLLER_CONFIGS, kind::NODES],
-    writes: &[Right::new("patch", kind::CONFIGS)],
+    reads: &[
+        &inputs::POOLS,
+        &inputs::CONFIGS,
+        &inputs::CONTROLLER_CONFIGS,
+        &inputs::NODES,
+        &inputs::PULL_SECRET,
+    ],
+    rights: &[Right::new("patch", kind::CONFIGS)],
     marked_by,
+    effects: Effects::NONE,
     start: |shared, _| {
         let looker = Arc::new(Looker { shared: shared.clone(), cache: Cache::default() });
         Box::new(move |key| {
@@ -83,14 +92,7 @@ fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKe
         }
         // The pull secret may be another one.
         Changed::TemplateInput | Changed::TermBegins => all(),
-        Changed::Node(_)
-        | Changed::MachineConfigNode(_)
-        | Changed::RolloutPolicy(_)
-        | Changed::PlanInput
-        | Changed::ImageBuild(_)
-        | Changed::Setting(_)
-        | Changed::PinnedImageSet(_)
-        | Changed::SettingKnown => {}
+        _ => {}
     }
 }
 

@@ -10,15 +10,17 @@ mod write;
 
 use crate::cache::settings::{FEATURE_GATE, MACHINE_CONFIGURATION, STREAMS};
 use crate::cache::trimmed::Config;
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::pools::set_condition;
 use crate::flight::refusals::{AGAIN, Failure as _, WriteError};
 use crate::gates::RenderGate;
 use crate::io::events::{Source, reference};
+use crate::kind;
 use crate::passes::descriptor::Descriptor;
 use crate::queue::{Growth, Outcome, Pass, Spacing, Work};
-use crate::rights::{Right, kind};
+use crate::rights::Right;
 use crate::shared::Shared;
+use crate::watches::inputs;
 use api::conditions::Condition;
 use api::events::ControllerEvent;
 use api::k8s::{LabelSelector, ResourceExt};
@@ -43,21 +45,22 @@ pub(crate) const PASS: Descriptor = Descriptor {
         spacing: Spacing { growth: Growth::Changes, ..Spacing::millis(50, 1000) },
     },
     reads: &[
-        kind::POOLS,
-        kind::CONFIGS,
-        kind::CONTROLLER_CONFIGS,
-        kind::STREAMS,
-        kind::FEATURE_GATES,
-        kind::MACHINE_CONFIGURATIONS,
+        &inputs::POOLS,
+        &inputs::CONFIGS,
+        &inputs::CONTROLLER_CONFIGS,
+        &inputs::STREAMS,
+        &inputs::FEATURE_GATES,
+        &inputs::MACHINE_CONFIGURATIONS,
     ],
-    writes: &[
+    rights: &[
         Right::new("create", kind::CONFIGS),
         Right::new("update", kind::CONFIGS),
         Right::new("patch", kind::POOLS),
-        Right::new("patch", kind::POOL_STATUS),
-        Right::new("update", kind::POOL_FINALIZERS),
+        Right::new("patch", kind::POOLS).on("status"),
+        Right::new("update", kind::POOLS).on("finalizers"),
     ],
     marked_by,
+    effects: Effects { note, ..Effects::NONE },
     start: |shared, _| {
         let rendering = Arc::new(Rendering::new(shared.clone()));
         Box::new(move |key| {
@@ -91,15 +94,16 @@ fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKe
             marks.mark_all(Pass::Render, all());
         }
         Changed::ControllerConfig(_) | Changed::TermBegins => marks.mark_all(Pass::Render, all()),
-        Changed::Node(_)
-        | Changed::MachineConfigNode(_)
-        | Changed::RolloutPolicy(_)
-        | Changed::PlanInput
-        | Changed::PinnedImageSet(_)
-        | Changed::ImageBuild(_)
-        | Changed::Setting(_)
-        | Changed::SettingKnown
-        | Changed::TemplateInput => {}
+        _ => {}
+    }
+}
+
+fn note(shared: &Shared, changed: &Changed<'_>) {
+    match changed {
+        Changed::Pool(change) if change.new.is_none() => shared.own_writes.forget(&change.name),
+        // Another leader may have written other configs into the pools.
+        Changed::TermBegins => shared.own_writes.clear(),
+        _ => {}
     }
 }
 

@@ -4,13 +4,13 @@
 
 use crate::cache::stores::DEFAULT_NAMESPACE;
 use crate::io::files;
+use crate::kind;
 use crate::shared::Shared;
 use api::k8s::{ObjectReference, Secret};
 use api::names::CLUSTER;
 use api::v1::ControllerConfig;
 use client::{CallError, call, call_optional, chain};
-use kube::api::{Api, ApiResource, DynamicObject};
-use kube::core::GroupVersionKind;
+use kube::api::{Api, DynamicObject};
 use render::{TemplateData, TemplateSet, TlsProfile};
 use serde_json::Value;
 use std::path::Path;
@@ -53,8 +53,7 @@ pub(crate) async fn facts(shared: &Shared, config: &ControllerConfig) -> Result<
         None => None,
     };
     // OpenShift's APIServer object, where that kind is installed.
-    let kind = GroupVersionKind::gvk("config.openshift.io", "v1", "APIServer");
-    let api: Api<DynamicObject> = Api::all_with(shared.client.clone(), &ApiResource::from_gvk(&kind));
+    let api: Api<DynamicObject> = Api::all_with(shared.client.clone(), &kind::API_SERVERS.resource());
     // If the kind is not installed, the API server answers with a bare 404, which `get_opt` treats as an error.
     let object =
         call_optional(|| "apiserver cluster".to_owned(), api.get(CLUSTER)).await.map_err(Failure::Call)?;

@@ -7,22 +7,26 @@
 //!
 //! What it is not: the rules of templates.
 
+mod certificates;
 mod inputs;
+mod version_claim;
 
 pub(crate) use inputs::{Failure, facts, read};
 
 use crate::cache::settings::API_SERVER;
+use crate::cache::stores::pull_secret_location;
 use crate::cache::trimmed::Config;
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::refusals::{AGAIN, WriteOutcomes};
 use crate::gates::{is_from_template, no_longer_produced};
 use crate::io::clock::now;
+use crate::kind;
+use crate::own_configs::{create_or_restore, delete, with_digest};
 use crate::passes::descriptor::{Descriptor, stateless};
-use crate::passes::own_configs::{create_or_restore, delete, with_digest};
-use crate::passes::{certificates, version_claim};
 use crate::queue::{Outcome, Pass, Work};
-use crate::rights::{Right, kind};
+use crate::rights::Right;
 use crate::shared::Shared;
+use crate::watches::inputs::{API_SERVERS, CONFIGS, CONTROLLER_CONFIGS, PULL_SECRET};
 use api::conditions::{self, Condition};
 use api::k8s::ResourceExt;
 use api::names::{CONTROLLER_CONFIG, label};
@@ -54,17 +58,18 @@ pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::Templates,
     work: Work { name: "template", ..Work::SINGLE_KEY },
     // The pull secret is not listed here: it is read by name, and has a Role of its own.
-    reads: &[kind::CONTROLLER_CONFIGS, kind::CONFIGS, kind::API_SERVERS],
-    writes: &[
+    reads: &[&CONTROLLER_CONFIGS, &CONFIGS, &API_SERVERS, &PULL_SECRET],
+    rights: &[
         Right::new("create", kind::CONFIGS),
         Right::new("patch", kind::CONFIGS),
         Right::new("delete", kind::CONFIGS),
         // Which version it belongs to, see `version_claim`.
         Right::named("patch", kind::CONTROLLER_CONFIGS, &[CONTROLLER_CONFIG]),
-        Right::new("patch", kind::CONTROLLER_CONFIG_STATUS),
-        Right::new("update", kind::CONTROLLER_CONFIG_FINALIZERS),
+        Right::new("patch", kind::CONTROLLER_CONFIGS).on("status"),
+        Right::new("update", kind::CONTROLLER_CONFIGS).on("finalizers"),
     ],
     marked_by,
+    effects: Effects { note, ..Effects::NONE },
     start: |shared, _| stateless(shared, pass),
 };
 
@@ -78,17 +83,29 @@ fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKe
         // Templates contain TLS versions.
         Changed::Setting(kind) => *kind == API_SERVER,
         Changed::ControllerConfig(_) | Changed::TemplateInput | Changed::TermBegins => true,
-        Changed::Pool(_)
-        | Changed::Node(_)
-        | Changed::MachineConfigNode(_)
-        | Changed::RolloutPolicy(_)
-        | Changed::PlanInput
-        | Changed::PinnedImageSet(_)
-        | Changed::ImageBuild(_)
-        | Changed::SettingKnown => false,
+        _ => false,
     };
     if concerns {
         marks.mark(Pass::Templates, CONTROLLER_CONFIG);
+    }
+}
+
+fn note(shared: &Shared, changed: &Changed<'_>) {
+    match changed {
+        Changed::ControllerConfig(change) if change.name == CONTROLLER_CONFIG => {
+            let place = change.new.as_deref().and_then(|c| pull_secret_location(c.spec.pull_secret.as_ref()));
+            shared.pull_secret.send_if_modified(|at| {
+                let moved = *at != place;
+                *at = place;
+                moved
+            });
+        }
+        // Whoever wrote the ControllerConfig before may be gone, and an upgrade brings other templates.
+        Changed::TermBegins => {
+            shared.gates.version.forget();
+            shared.gates.templates.forget();
+        }
+        _ => {}
     }
 }
 

@@ -1,15 +1,15 @@
 //! The rights of the controller: its ClusterRole, and its Role in its own namespace.
 //!
-//! What it is not: which rights its passes need. Their descriptors say that, and `cargo xtask gen` makes `rules.rs` from them.
+//! What it is not: which rights these are. The descriptors of the controller's passes say that, and `cargo xtask gen` makes `rules.rs`
+//! from them.
 
 mod rules;
 
-use super::objects::{READ, named, rule};
-use super::{CONTROLLER, PULL_SECRET};
-use api::names::PUSHED_IMAGES;
+use super::PULL_SECRET;
+use super::objects::{READ, rule};
 use serde_json::{Value, json};
 
-/// A rule of the controller's ClusterRole.
+/// A rule of the controller's ClusterRole or Role.
 struct Rule {
     group: &'static str,
     resources: &'static [&'static str],
@@ -18,15 +18,24 @@ struct Rule {
     verbs: &'static [&'static str],
 }
 
+impl Rule {
+    /// With these names besides its own.
+    fn value(&self, more: Option<&str>) -> Value {
+        let Self { group, resources, names: own, verbs } = *self;
+        let own: &[&str] = own;
+        let names: Vec<&str> = own.iter().copied().chain(more).collect();
+        match &names[..] {
+            [] => rule(group, resources, verbs),
+            names => {
+                json!({"apiGroups": [group], "resources": resources, "resourceNames": names, "verbs": verbs})
+            }
+        }
+    }
+}
+
 /// The rules of the controller's ClusterRole.
 pub fn controller() -> Vec<Value> {
-    let value = |Rule { group, resources, names, verbs }: &Rule| match names {
-        [] => rule(group, resources, verbs),
-        names => {
-            json!({"apiGroups": [group], "resources": resources, "resourceNames": names, "verbs": verbs})
-        }
-    };
-    rules::RULES.iter().map(value).collect()
+    rules::RULES.iter().map(|rule| rule.value(None)).collect()
 }
 
 /// The kinds of this group that the controller only reads.
@@ -35,20 +44,9 @@ pub(super) fn read_by_controller(group: &str) -> Vec<&'static str> {
     rules.flat_map(|rule| rule.resources).copied().collect()
 }
 
-pub(super) fn controller_in_namespace(pull_secret: Option<&str>) -> Vec<Value> {
-    let mut pull = vec![PULL_SECRET];
-    pull.extend(pull_secret.filter(|name| *name != PULL_SECRET));
-    vec![
-        named("coordination.k8s.io", "leases", &[CONTROLLER], &["get", "update"]),
-        // `create` cannot be limited by name.
-        rule("coordination.k8s.io", &["leases"], &["create"]),
-        // Of pods of image builds that do not start.
-        rule("", &["events"], &["create", "list"]),
-        named("", "secrets", &pull, &READ),
-        // Image builds. Their names are hashes, so they cannot be limited by name.
-        rule("batch", &["jobs"], &["get", "list", "watch", "create", "delete"]),
-        rule("", &["configmaps"], &["get", "create", "delete"]),
-        // The list of what builds have pushed. The right to read push secrets is in a Role of its own, see `push_secrets`.
-        named("", "configmaps", &[PUSHED_IMAGES], &["patch"]),
-    ]
+/// The rules of its Role in its own namespace. `pull_secret`: the one there that the ControllerConfig names.
+pub fn controller_in_namespace(pull_secret: Option<&str>) -> Vec<Value> {
+    let other = pull_secret.filter(|name| *name != PULL_SECRET);
+    let is_pull = |rule: &Rule| rule.resources == ["secrets"] && rule.names == [PULL_SECRET];
+    rules::IN_OWN_NAMESPACE.iter().map(|rule| rule.value(other.filter(|_| is_pull(rule)))).collect()
 }

@@ -18,11 +18,10 @@ pub(crate) use crate::accounts::{
     AGENT, BOOTSTRAP_TOKEN, BOOTSTRAPPER, BUILDER, CLUSTER_OPERATOR, CONTROLLER, DASHBOARD, OPERATOR,
     PULL_SECRET, SERVER, TOKEN_MOVE, TOKEN_USE, VIEWER,
 };
-pub use controller::controller;
+pub use controller::{controller, controller_in_namespace};
 pub(crate) use dashboard::dashboard;
 pub(crate) use push_secrets::{PUSH_SECRETS, push_secrets};
 
-use controller::controller_in_namespace;
 use objects::{FOLLOW, READ, account, cluster_binding, cluster_role, named, role, rule, subject};
 use operator::{operator, operator_at_tokens, operator_in_namespace};
 

@@ -169,6 +169,47 @@ fn the_controller_reads_the_one_pull_secret_that_is_named() {
     );
 }
 
+/// Written by hand, because the rules are generated: what the controller may do with Secrets, Jobs and ConfigMaps of its namespace
+/// grows only where somebody means it.
+#[test]
+fn the_controllers_rights_in_its_own_namespace_are_these() {
+    let mut rights = std::collections::BTreeSet::new();
+    for rule in controller_in_namespace(Some("mine")) {
+        let texts = |key: &str| -> Vec<String> {
+            serde_json::from_value(rule.get(key).cloned().unwrap_or_default()).unwrap_or_default()
+        };
+        let names = texts("resourceNames").join(",");
+        for (group, resource) in texts("apiGroups")
+            .iter()
+            .flat_map(|g| texts("resources").into_iter().map(move |r| (g.clone(), r)))
+        {
+            rights.extend(texts("verbs").iter().map(|verb| format!("{verb} {group}/{resource} {names}")));
+        }
+    }
+    let mut wanted = vec![
+        "create coordination.k8s.io/leases ",
+        "get coordination.k8s.io/leases machine-config-controller",
+        "update coordination.k8s.io/leases machine-config-controller",
+        "create /events ",
+        "list /events ",
+        "get /secrets pull-secret,mine",
+        "list /secrets pull-secret,mine",
+        "watch /secrets pull-secret,mine",
+        "get batch/jobs ",
+        "list batch/jobs ",
+        "watch batch/jobs ",
+        "create batch/jobs ",
+        "delete batch/jobs ",
+        "get /configmaps ",
+        "create /configmaps ",
+        "delete /configmaps ",
+        "get /configmaps machine-os-images",
+        "patch /configmaps machine-os-images",
+    ];
+    wanted.sort_unstable();
+    assert_eq!(rights.iter().map(String::as_str).collect::<Vec<_>>(), wanted);
+}
+
 #[test]
 fn the_operator_has_every_right_that_it_gives() {
     let covers = |mine: &Value, theirs: &Value| {

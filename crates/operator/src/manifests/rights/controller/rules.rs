@@ -1,5 +1,5 @@
-//! The rules of the controller's ClusterRole. Made by `cargo xtask gen` from the descriptors in crates/controller/src/passes; do not
-//! edit.
+//! The rules of the controller's ClusterRole, and of its Role in its own namespace. Made by `cargo xtask gen` from the descriptors in
+//! crates/controller/src/passes; do not edit.
 //!
 //! What it is not: the reasons for these rights, which stand in the descriptors.
 
@@ -152,5 +152,51 @@ pub(super) const RULES: &[Rule] = &[
         resources: &["poddisruptionbudgets"],
         names: &[],
         verbs: &["get", "list", "watch"],
+    },
+];
+
+#[rustfmt::skip]
+pub(super) const IN_OWN_NAMESPACE: &[Rule] = &[
+    Rule {
+        group: "",
+        resources: &["configmaps"],
+        names: &[],
+        verbs: &["get", "create", "delete"],
+    },
+    Rule {
+        group: "",
+        resources: &["configmaps"],
+        names: &["machine-os-images"],
+        verbs: &["get", "patch"],
+    },
+    Rule {
+        group: "",
+        resources: &["events"],
+        names: &[],
+        verbs: &["list", "create"],
+    },
+    Rule {
+        group: "",
+        resources: &["secrets"],
+        names: &["pull-secret"],
+        verbs: &["get", "list", "watch"],
+    },
+    Rule {
+        group: "batch",
+        resources: &["jobs"],
+        names: &[],
+        verbs: &["get", "list", "watch", "create", "delete"],
+    },
+    Rule {
+        group: "coordination.k8s.io",
+        resources: &["leases"],
+        names: &[],
+        verbs: &["create"],
+    },
+    Rule {
+        group: "coordination.k8s.io",
+        resources: &["leases"],
+        names: &["machine-config-controller"],
+        verbs: &["get", "update"],
     },
 ];

@@ -7,22 +7,26 @@
 //!
 //! What it is not: a choice of what is generated.
 
-use crate::cache::settings::{self, KUBELET_CONFIG, Kind as Setting, RUNTIME_CONFIG};
+mod finalizers;
+
+use crate::cache::settings::{self, KUBELET_CONFIG, RUNTIME_CONFIG, Setting};
 use crate::cache::trimmed::Config;
-use crate::change::{Changed, DirtyKeys, KnownObjects};
+use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::refusals::{WriteError, WriteOutcomes};
 use crate::io::clock::now;
+use crate::kind;
+use crate::own_configs::{create_or_restore, delete};
 use crate::passes::descriptor::{Descriptor, stateless};
-use crate::passes::finalizers::finalizers_to_write;
-use crate::passes::own_configs::{create_or_restore, delete};
 use crate::passes::templates::{self, Failure};
 use crate::queue::{Outcome, Pass, Work};
-use crate::rights::{Right, kind};
+use crate::rights::Right;
 use crate::shared::Shared;
+use crate::watches::inputs;
 use api::k8s::ResourceExt;
 use api::names::{CONTROLLER_CONFIG, annotation};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use client::{CallError, call};
+use finalizers::finalizers_to_write;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use render::generated::{Inputs, Kind, ObjectPlan, Plan, Settings, plan, source_of, status};
 use render::template::Rendering;
@@ -41,40 +45,48 @@ pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::Generated,
     work: Work { name: "generated", ..Work::SINGLE_KEY },
     reads: &[
-        kind::CONTROLLER_CONFIGS,
-        kind::POOLS,
-        kind::CONFIGS,
-        kind::KUBELET_CONFIGS,
-        kind::RUNTIME_CONFIGS,
-        kind::FEATURE_GATES,
-        kind::NODE_SETTINGS,
-        kind::IMAGES,
-        kind::API_SERVERS,
-        kind::CLUSTER_VERSIONS,
-        kind::DIGEST_MIRRORS,
-        kind::TAG_MIRRORS,
-        kind::SOURCE_POLICIES,
-        kind::CLUSTER_IMAGE_POLICIES,
-        kind::IMAGE_POLICIES,
+        &inputs::CONTROLLER_CONFIGS,
+        &inputs::POOLS,
+        &inputs::CONFIGS,
+        &inputs::KUBELET_CONFIGS,
+        &inputs::RUNTIME_CONFIGS,
+        &inputs::FEATURE_GATES,
+        &inputs::NODE_SETTINGS,
+        &inputs::IMAGES,
+        &inputs::API_SERVERS,
+        &inputs::CLUSTER_VERSIONS,
+        &inputs::DIGEST_MIRRORS,
+        &inputs::TAG_MIRRORS,
+        &inputs::SOURCE_POLICIES,
+        &inputs::CLUSTER_IMAGE_POLICIES,
+        &inputs::IMAGE_POLICIES,
     ],
-    writes: &[
+    rights: &[
         Right::new("create", kind::CONFIGS),
         Right::new("patch", kind::CONFIGS),
         Right::new("delete", kind::CONFIGS),
         Right::new("patch", kind::KUBELET_CONFIGS),
-        Right::new("patch", kind::KUBELET_CONFIG_STATUS),
-        Right::new("update", kind::KUBELET_CONFIG_FINALIZERS),
+        Right::new("patch", kind::KUBELET_CONFIGS).on("status"),
+        Right::new("update", kind::KUBELET_CONFIGS).on("finalizers"),
         Right::new("patch", kind::RUNTIME_CONFIGS),
-        Right::new("patch", kind::RUNTIME_CONFIG_STATUS),
-        Right::new("update", kind::RUNTIME_CONFIG_FINALIZERS),
-        Right::new("patch", kind::IMAGE_POLICY_STATUS),
+        Right::new("patch", kind::RUNTIME_CONFIGS).on("status"),
+        Right::new("update", kind::RUNTIME_CONFIGS).on("finalizers"),
+        Right::new("patch", kind::IMAGE_POLICIES).on("status"),
     ],
     marked_by,
+    effects: Effects {
+        note: |shared, changed| {
+            if let Changed::TermBegins = changed {
+                shared.gates.settings.begin();
+            }
+        },
+        // No pool is rendered until the generated MachineConfigs are up to date.
+        before_mark: |shared| shared.gates.settings.close(),
+        ..Effects::NONE
+    },
     start: |shared, _| stateless(shared, pass),
 };
 
-/// A change that marks this pass also closes the gate (see [`Shared::changed`]): no pool is rendered until the
-/// generated MachineConfigs are up to date.
 fn marked_by(changed: &Changed<'_>, _: KnownObjects<'_>, marks: &mut DirtyKeys) {
     let concerns = match changed {
         // Settings select pools by their labels.
@@ -95,12 +107,7 @@ fn marked_by(changed: &Changed<'_>, _: KnownObjects<'_>, marks: &mut DirtyKeys) 
         // Nothing is generated from image streams.
         Changed::Setting(kind) => ![settings::STREAMS, settings::MACHINE_CONFIGURATION].contains(kind),
         Changed::SettingKnown | Changed::TemplateInput | Changed::TermBegins => true,
-        Changed::Node(_)
-        | Changed::MachineConfigNode(_)
-        | Changed::RolloutPolicy(_)
-        | Changed::PlanInput
-        | Changed::PinnedImageSet(_)
-        | Changed::ImageBuild(_) => false,
+        _ => false,
     };
     if concerns {
         marks.mark(Pass::Generated, CONTROLLER_CONFIG);

@@ -80,7 +80,7 @@ fn decide(other: Option<&str>, past: &ClaimHistory, now: Instant) -> Step {
 ///
 /// # Errors
 /// A read or write that may work when it is tried again.
-pub(crate) async fn claim_version(
+pub(super) async fn claim_version(
     shared: &Shared,
     config: &ControllerConfig,
 ) -> Result<Option<Duration>, CallError> {

@@ -20,7 +20,7 @@ const HASH: usize = 6;
 const AFTER_POOL: &str = "-generated-";
 
 /// The finalizer for a MachineConfig of this name. Names of others are short enough already and stay as they are.
-pub(crate) fn finalizer(name: &str) -> String {
+fn finalizer(name: &str) -> String {
     if name.len() <= MAX {
         return name.to_owned();
     }
@@ -33,7 +33,7 @@ pub(crate) fn finalizer(name: &str) -> String {
 }
 
 /// The finalizers for these names, if the object's differ.
-pub(crate) fn finalizers_to_write(wanted: &[String], object: &serde_json::Value) -> Option<BTreeSet<String>> {
+pub(super) fn finalizers_to_write(wanted: &[String], object: &serde_json::Value) -> Option<BTreeSet<String>> {
     let wanted: BTreeSet<String> = wanted.iter().map(|name| finalizer(name)).collect();
     let has = object.pointer("/metadata/finalizers").and_then(serde_json::Value::as_array);
     let has: BTreeSet<&str> = has.into_iter().flatten().filter_map(serde_json::Value::as_str).collect();

@@ -9,7 +9,7 @@ use x509_parser::pem::Pem;
 use x509_parser::time::ASN1Time;
 
 /// Every certificate of every bundle, and the errors of bundles that could not be read.
-pub(crate) fn list(spec: &ControllerConfigSpec) -> (Vec<ControllerCertificate>, Vec<String>) {
+pub(super) fn list(spec: &ControllerConfigSpec) -> (Vec<ControllerCertificate>, Vec<String>) {
     let optional = |b: &Option<api::k8s::ByteString>| b.as_ref().map(|b| b.0.clone()).unwrap_or_default();
     let mut bundles = vec![
         ("KubeAPIServerServingCAData".to_owned(), spec.kube_api_server_serving_ca_data.0.clone()),
