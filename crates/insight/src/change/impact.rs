@@ -5,10 +5,9 @@
 
 use crate::change::parsed::ParsedConfigs;
 use api::conditions::{get_true, of_object};
-use api::names::annotation;
 use api::names::node_condition::UPDATED;
 use api::v1alpha1::{RolloutPolicy, Wave};
-use desired::DesiredHost;
+use desired::{DesiredHost, PoolDisruption};
 use host::DisruptionPolicy;
 use jiff::{SignedDuration, Timestamp};
 use rollout::drain::{Outlook, outlook};
@@ -82,11 +81,7 @@ impl fmt::Display for TimeEstimate {
 /// The disruption policy for a pool's nodes. A pool may set by itself what a change without a policy costs.
 pub(crate) fn policy_of(policy: &DisruptionPolicy, situation: &Situation, pool: &str) -> DisruptionPolicy {
     let notes = situation.pools.get(pool).and_then(|p| p.metadata.annotations.as_ref());
-    let setting = notes.and_then(|notes| notes.get(annotation::REBOOTS));
-    let packages = notes.and_then(|notes| notes.get(annotation::HOST_PACKAGES));
-    let live = notes.and_then(|notes| notes.get(annotation::LIVE_EXTENSIONS));
-    let policy = policy.clone().of_pool(setting.map(String::as_str));
-    policy.with_host_packages(packages.map(String::as_str)).with_live_extensions(live.map(String::as_str))
+    policy.clone().for_pool(&PoolDisruption::of(notes))
 }
 
 /// What the change to a config costs the nodes of a situation, for windows that let some changes pass.
