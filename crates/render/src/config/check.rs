@@ -74,6 +74,12 @@ impl Component<'_> {
 /// # Errors
 /// Every rule that it breaks, with its path.
 pub fn validate_machine_config(machine_config: &MachineConfig) -> Result<Component<'_>, Vec<Finding>> {
+    let (component, findings) = read_machine_config(machine_config);
+    if findings.is_empty() { Ok(component) } else { Err(findings) }
+}
+
+/// As [`validate_machine_config`], with what can be read of one that breaks rules.
+pub(crate) fn read_machine_config(machine_config: &MachineConfig) -> (Component<'_>, Vec<Finding>) {
     let name = machine_config.name_any();
     let spec = &machine_config.spec;
     let mut findings = Vec::new();
@@ -93,15 +99,11 @@ pub fn validate_machine_config(machine_config: &MachineConfig) -> Result<Compone
     }
     let mut component = Component { machine_config, config: None, warnings: Vec::new() };
     if let Some(raw) = spec.config.as_ref().filter(|_| has_config) {
-        match ignition_config(&name, raw) {
-            Ok((config, warnings)) => {
-                component.config = Some(config);
-                component.warnings = warnings;
-            }
-            Err(more) => findings.extend(more),
-        }
+        let (config, warnings, more) = ignition_config(&name, raw);
+        (component.config, component.warnings) = (config, warnings);
+        findings.extend(more);
     }
-    if findings.is_empty() { Ok(component) } else { Err(findings) }
+    (component, findings)
 }
 
 /// Extensions that are not passed to a package manager.
@@ -142,13 +144,18 @@ fn unknown_extensions(machine_config: &MachineConfig) -> Vec<Finding> {
     unknown.map(finding).collect()
 }
 
-/// Parses an Ignition config and checks it by the spec's rules and ours.
-fn ignition_config(name: &str, raw: &Value) -> Result<(Config, Vec<Finding>), Vec<Finding>> {
-    let parsed = ignition::parse_value(raw).map_err(|e| {
-        let (place, message) = e.place();
-        let path = if place.is_empty() { "spec.config".to_owned() } else { format!("spec.config.{place}") };
-        vec![Finding::on(Rule::at(place), name, path, message)]
-    })?;
+/// Parses an Ignition config and checks it by the spec's rules and ours: the config, if it can be parsed, what has no effect in it,
+/// and the rules that it breaks.
+fn ignition_config(name: &str, raw: &Value) -> (Option<Config>, Vec<Finding>, Vec<Finding>) {
+    let parsed = match ignition::parse_value(raw) {
+        Ok(parsed) => parsed,
+        Err(e) => {
+            let (place, message) = e.place();
+            let path =
+                if place.is_empty() { "spec.config".to_owned() } else { format!("spec.config.{place}") };
+            return (None, vec![], vec![Finding::on(Rule::at(place), name, path, message)]);
+        }
+    };
     let warnings = parsed.warnings.into_iter().chain(ignition::lint(&parsed.config));
     let warning = |w: ignition::Warning| {
         let rule = match w.kind {
@@ -177,5 +184,5 @@ fn ignition_config(name: &str, raw: &Value) -> Result<(Config, Vec<Finding>), Ve
             findings.push(Finding::on(Rule::FileMode, name, path, message));
         }
     }
-    if findings.is_empty() { Ok((parsed.config, warnings)) } else { Err(findings) }
+    (Some(parsed.config), warnings, findings)
 }
