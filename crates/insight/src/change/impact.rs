@@ -84,26 +84,35 @@ pub(crate) fn policy_of(policy: &DisruptionPolicy, situation: &Situation, pool: 
     policy.clone().for_pool(&PoolDisruption::of(notes))
 }
 
-/// What the change to a config costs the nodes of a situation, for windows that let some changes pass.
+/// What the change to a config costs the nodes of a situation, for windows that let some changes pass, and what the changes cost
+/// that nodes are on their way with: one that reboots anyway may take the new config along.
 pub(crate) fn costs(
     policy: &DisruptionPolicy,
     configs: &ParsedConfigs<'_>,
     situation: &Situation,
     pool: &str,
-    (name, new): (&str, &DesiredHost),
+    target: &str,
 ) -> Costs {
     let policy = policy_of(policy, situation, pool);
-    let name: Arc<str> = name.into();
-    let from: BTreeSet<&Arc<str>> =
-        situation.nodes.values().filter_map(|node| node.current_config.as_ref()).collect();
-    let cost = |from: &Arc<str>| {
-        let old = configs.get(from)?;
-        let old = (*old).as_ref().ok()?;
-        let host::LeastDisruption { least, certificates } = host::least_disruption(old, new, &policy);
-        let change = ChangeAsked { from: from.clone(), to: name.clone() };
-        Some((change, ChangeCost { least, certificates }))
+    let target: Arc<str> = target.into();
+    let changes: BTreeSet<(&Arc<str>, &Arc<str>)> = situation
+        .nodes
+        .values()
+        .filter_map(|node| Some((node.current_config.as_ref()?, node.desired_config.as_ref())))
+        .flat_map(|(from, desired)| [Some((from, &target)), desired.map(|to| (from, to))])
+        .flatten()
+        .collect();
+    let cost = |(from, to): (&Arc<str>, &Arc<str>)| {
+        let (old, new) = (configs.get(from)?, configs.get(to)?);
+        let cost = change_cost((*old).as_ref().ok()?, (*new).as_ref().ok()?, &policy);
+        Some((ChangeAsked { from: from.clone(), to: to.clone() }, cost))
     };
-    from.into_iter().filter_map(cost).collect()
+    changes.into_iter().filter_map(cost).collect()
+}
+
+fn change_cost(old: &DesiredHost, new: &DesiredHost, policy: &DisruptionPolicy) -> ChangeCost {
+    let host::LeastDisruption { least, certificates } = host::least_disruption(old, new, policy);
+    ChangeCost { least, certificates }
 }
 
 /// The nodes of a queue whose drains would wait or lose something, in the queue's order.
