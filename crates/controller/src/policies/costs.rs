@@ -115,9 +115,7 @@ async fn cost(shared: &Shared, change: &ChangeAsked) -> Result<ChangeCost, Strin
     let pool = RenderedName::parse(&change.to).and_then(|name| shared.stores.pools.get(name.pool));
     let notes = pool.as_ref().and_then(|p| p.metadata.annotations.as_ref());
     let policy = DisruptionPolicy::of_cluster(object.as_ref())?.for_pool(&PoolDisruption::of(notes));
-    let host::LeastDisruption { least, certificates } =
-        host::least_disruption(&get(&change.from).await?, &get(&change.to).await?, &policy);
-    Ok(ChangeCost { least, certificates })
+    Ok(lookups::change_cost(&get(&change.from).await?, &get(&change.to).await?, &policy))
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@ use crate::change::parsed::ParsedConfigs;
 use api::conditions::{get_true, of_object};
 use api::names::node_condition::UPDATED;
 use api::v1alpha1::{RolloutPolicy, Wave};
-use desired::{DesiredHost, PoolDisruption};
+use desired::PoolDisruption;
 use host::DisruptionPolicy;
 use jiff::{SignedDuration, Timestamp};
 use rollout::drain::{Outlook, outlook};
-use rollout::policy::{ChangeAsked, ChangeCost, Costs};
+use rollout::policy::{ChangeAsked, Costs};
 use rollout::view::{BudgetView, PodView};
 use rollout::{Queued, Situation};
 use serde::Serialize;
@@ -104,15 +104,10 @@ pub(crate) fn costs(
         .collect();
     let cost = |(from, to): (&Arc<str>, &Arc<str>)| {
         let (old, new) = (configs.get(from)?, configs.get(to)?);
-        let cost = change_cost((*old).as_ref().ok()?, (*new).as_ref().ok()?, &policy);
+        let cost = lookups::change_cost((*old).as_ref().ok()?, (*new).as_ref().ok()?, &policy);
         Some((ChangeAsked { from: from.clone(), to: to.clone() }, cost))
     };
     changes.into_iter().filter_map(cost).collect()
-}
-
-fn change_cost(old: &DesiredHost, new: &DesiredHost, policy: &DisruptionPolicy) -> ChangeCost {
-    let host::LeastDisruption { least, certificates } = host::least_disruption(old, new, policy);
-    ChangeCost { least, certificates }
 }
 
 /// The nodes of a queue whose drains would wait or lose something, in the queue's order.
