@@ -53,9 +53,9 @@ pub fn merge(mut components: Vec<Component<'_>>, images: &OsImages) -> Result<Me
             Some((c, c.machine_config.spec.extensions.iter().flatten().position(|e| e == "kernel-devel")?))
         });
         if let Some((c, i)) = devel {
-            let message =
-                format!("kernel-devel cannot be combined with kernelType {kernel_type}; remove one of them");
-            return Err(Finding::on(Rule::Extension, c.name(), format!("spec.extensions[{i}]"), message));
+            let message = format!("kernel-devel cannot be combined with kernelType {kernel_type}");
+            let finding = Finding::on(Rule::Extension, c.name(), format!("spec.extensions[{i}]"), message);
+            return Err(finding.with_remedy("remove one of them"));
         }
     }
     // Generated MachineConfigs of old releases set images. Only those of users count.

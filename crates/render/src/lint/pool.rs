@@ -47,9 +47,10 @@ pub(super) fn lint_pool(
     contested(all, pool, &components);
     if good.is_empty() {
         if names.is_empty() {
-            let message = "selects none of these MachineConfigs; label one, or correct the selector";
+            let message = "selects none of these MachineConfigs";
             let finding =
                 Finding::on_pool(Rule::Selector, &pool.name_any(), "spec.machineConfigSelector", message);
+            let finding = finding.with_remedy("label one, or correct the selector");
             all.push(of(Severity::Warning, finding));
         }
         return Some(names);
