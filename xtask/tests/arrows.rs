@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 /// Each of our crates, and which of our crates it may depend on.
-const ARROWS: [(&str, &[&str]); 20] = [
+const ARROWS: [(&str, &[&str]); 21] = [
     ("ignition", &[]),
     ("api", &[]),
     ("client", &["api"]),
@@ -17,14 +17,17 @@ const ARROWS: [(&str, &[&str]); 20] = [
     ("rollout", &["api"]),
     ("build", &["api", "ignition", "desired", "render"]),
     ("host", &["api", "ignition", "desired"]),
+    ("lookups", &["api", "client", "desired", "host", "rollout"]),
     (
         "controller",
-        &["api", "build", "client", "listen", "registry", "ignition", "desired", "host", "render", "rollout"],
+        &[
+            "api", "build", "client", "listen", "lookups", "registry", "ignition", "desired", "render", "rollout",
+        ],
     ),
     ("daemon", &["api", "client", "listen", "registry", "ignition", "desired", "host", "rollout"]),
     ("server", &["api", "client", "listen", "ignition", "render"]),
     ("operator", &["api", "client", "listen", "ignition", "desired", "rollout"]),
-    ("insight", &["api", "client", "desired", "host", "render", "rollout"]),
+    ("insight", &["api", "client", "desired", "host", "lookups", "render", "rollout"]),
     ("actions", &["api", "client", "desired", "insight", "render", "rollout"]),
     ("dashboard", &["actions", "api", "client", "listen", "desired", "insight", "render", "rollout"]),
     (
@@ -54,10 +57,11 @@ const ARROWS: [(&str, &[&str]); 20] = [
 ];
 
 /// Crates that may depend on a Kubernetes client.
-const CLIENTS: [&str; 13] = [
+const CLIENTS: [&str; 14] = [
     "actions",
     "dashboard",
     "insight",
+    "lookups",
     "client",
     "listen",
     // Only for its HTTP and TLS: a second stack would add a megabyte to the program.

@@ -4,6 +4,10 @@
 //!
 //! Not here: the total cost of a change (see `host`).
 
+mod pool;
+
+pub use pool::PoolDisruption;
+
 use crate::rules::Overrides;
 use api::v1alpha1::Reboots;
 use serde::{Deserialize, Serialize};
@@ -211,36 +215,6 @@ impl DisruptionPolicy {
             return Ok(Self { overrides, ..status }.with_annotations(object));
         }
         Self::effective(object)
-    }
-
-    /// The same policies for the nodes of a pool with this value of the annotation [`api::names::annotation::REBOOTS`]. Without
-    /// one, or with an empty one, the cluster's setting stays.
-    #[must_use]
-    pub fn of_pool(self, setting: Option<&str>) -> Self {
-        match setting.filter(|s| !s.is_empty()) {
-            Some(setting) => Self { reboots: reboots_of(setting), ..self },
-            None => self,
-        }
-    }
-
-    /// The same policies for the nodes of a pool with this value of the annotation
-    /// [`api::names::annotation::HOST_PACKAGES`]. Without one, or with an empty one, the cluster's setting stays.
-    #[must_use]
-    pub fn with_host_packages(self, setting: Option<&str>) -> Self {
-        match setting.filter(|s| !s.is_empty()) {
-            Some(setting) => Self { host_packages: setting == HOST_PACKAGES_ALLOWED, ..self },
-            None => self,
-        }
-    }
-
-    /// The same policies for the nodes of a pool with this value of the annotation
-    /// [`api::names::annotation::LIVE_EXTENSIONS`]. Without one, or with an empty one, the cluster's setting stays.
-    #[must_use]
-    pub fn with_live_extensions(self, setting: Option<&str>) -> Self {
-        match setting.filter(|s| !s.is_empty()) {
-            Some(setting) => Self { live_extensions: setting == LIVE_EXTENSIONS_ALLOWED, ..self },
-            None => self,
-        }
     }
 
     /// The policies in force by the object's spec: the user's, merged into the defaults. The operator writes them into the

@@ -27,7 +27,7 @@ pub use cut_off::{KUBELET_UNITS, SSH_UNITS, field_cuts_off, file_cuts_off, is_ab
 pub use desired_host::{DEV_NULL, DesiredHost, DesiredPath, FILE_MODE, Paths, parsed_entries};
 pub use disruption_policy::{
     DEFAULT_SERVICES, DisruptionPolicy, FilePolicy, HOST_PACKAGES_ALLOWED, KeyPolicy,
-    LIVE_EXTENSIONS_ALLOWED, PolicyAction, Service, UPDATE_CA_TRUST, UnitPolicy,
+    LIVE_EXTENSIONS_ALLOWED, PolicyAction, PoolDisruption, Service, UPDATE_CA_TRUST, UnitPolicy,
 };
 pub use finding::{Irreconcilable, Scope};
 pub use image::{by_digest, config_and_image, in_image, lacks_image_to_return_to, with_image};

@@ -305,10 +305,10 @@ pub fn plan_only(
         // Installers write only the spec. Finding the images of a stream would require looking into images.
         let listed = object.pointer("/status/availableStreams").is_some();
         if !listed {
-            let message = "is missing, and the bootstrap cannot look into images to find it; the images of \
-                 ControllerConfig are used";
+            let message = "is missing, and the bootstrap cannot look into images to find it";
             let object = format!("OSImageStream {CLUSTER}");
-            out.warnings.push(Finding::new(Rule::OsImageStream, object, "status.availableStreams", message));
+            let finding = Finding::new(Rule::OsImageStream, object, "status.availableStreams", message);
+            out.warnings.push(finding.with_remedy("the images of ControllerConfig are used"));
         }
         listed
     });

@@ -142,8 +142,10 @@ pub struct Finding {
     pub object: String,
     /// JSON path in the object, for example `spec.config.storage.files[0].path`. Empty: the object as a whole.
     pub path: String,
-    /// The rule and the remedy.
+    /// What is wrong.
     pub message: String,
+    /// What to do about it. `None`: the message says it, as those of Ignition's own rules do, or it goes without saying.
+    pub remedy: Option<String>,
 }
 
 impl Finding {
@@ -154,7 +156,13 @@ impl Finding {
         path: impl Into<String>,
         message: impl Into<String>,
     ) -> Self {
-        Self { rule, object: object.into(), path: path.into(), message: message.into() }
+        Self { rule, object: object.into(), path: path.into(), message: message.into(), remedy: None }
+    }
+
+    /// The same, with what to do about it.
+    #[must_use]
+    pub fn with_remedy(self, remedy: impl Into<String>) -> Self {
+        Self { remedy: Some(remedy.into()), ..self }
     }
 
     /// A finding on a MachineConfig.
@@ -178,12 +186,13 @@ pub(crate) const RENDERED: &str = "the rendered MachineConfig";
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rule: _, object, path, message } = self;
-        if path.is_empty() {
-            write!(f, "{object}: {message}")
-        } else {
-            write!(f, "{object}: {path}: {message}")
+        let Self { rule: _, object, path, message, remedy } = self;
+        write!(f, "{object}: ")?;
+        if !path.is_empty() {
+            write!(f, "{path}: ")?;
         }
+        f.write_str(message)?;
+        remedy.as_ref().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
     }
 }
 

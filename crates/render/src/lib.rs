@@ -19,7 +19,7 @@ mod tls;
 mod version;
 
 pub use config::check::{Component, EXTENSIONS, validate_machine_config};
-pub use config::diff::diff;
+pub use config::diff::{DiffSide, diff, diff_parsed};
 pub use config::inputs::Inputs;
 pub use config::merge::{Merged, OsImages, merge, sort};
 pub use config::name::{BuildBase, build_name, name, os_config_hash};

@@ -4,6 +4,7 @@
 //! What it is not: how far a node is with it, which its MachineConfigNode says.
 
 use super::NoStatus;
+use crate::k8s::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +34,12 @@ pub struct PinnedImage {
 impl PinnedImageSet {
     /// The set's generation as a MachineConfigNode reports it; 1 if the API server gave none.
     pub fn generation(&self) -> i32 {
-        self.metadata.generation.and_then(|g| i32::try_from(g).ok()).unwrap_or(1).max(1)
+        Self::generation_in(&self.metadata)
+    }
+
+    /// The same, of a set of which nothing but the metadata was read.
+    pub fn generation_in(metadata: &ObjectMeta) -> i32 {
+        metadata.generation.and_then(|g| i32::try_from(g).ok()).unwrap_or(1).max(1)
     }
 }
 

@@ -6,11 +6,10 @@
 use crate::io::backoff;
 use crate::kind;
 use crate::shared::Shared;
-use api::names::annotation;
 use api::rendered::RenderedName;
 use api::v1::MachineConfig;
 use client::{call, call_optional};
-use desired::{DesiredHost, DisruptionPolicy};
+use desired::{DesiredHost, DisruptionPolicy, PoolDisruption};
 use kube::Api;
 use kube::api::DynamicObject;
 use rollout::policy::{ChangeAsked, ChangeCost, Costs};
@@ -112,11 +111,8 @@ async fn cost(shared: &Shared, change: &ChangeAsked) -> Result<ChangeCost, Strin
     let object = object.map(|object| json!(object));
     let pool = RenderedName::parse(&change.to).and_then(|name| shared.stores.pools.get(name.pool));
     let notes = pool.as_ref().and_then(|p| p.metadata.annotations.as_ref());
-    let setting = notes.and_then(|notes| notes.get(annotation::REBOOTS)).map(String::as_str);
-    let policy = DisruptionPolicy::of_cluster(object.as_ref())?.of_pool(setting);
-    let host::LeastDisruption { least, certificates } =
-        host::least_disruption(&get(&change.from).await?, &get(&change.to).await?, &policy);
-    Ok(ChangeCost { least, certificates })
+    let policy = DisruptionPolicy::of_cluster(object.as_ref())?.for_pool(&PoolDisruption::of(notes));
+    Ok(lookups::change_cost(&get(&change.from).await?, &get(&change.to).await?, &policy))
 }
 
 #[cfg(test)]

@@ -1,24 +1,16 @@
 //! What drains of nodes would wait for, before the nodes are cordoned. A node's pods and all budgets are listed, and again as
 //! long as a plan asks for it. Only the result is kept.
 //!
-//! What it is not: the judgement of pods and budgets (see `rollout::drain::outlook`), or the choice of nodes.
+//! What it is not: the listing and the judgement of pods and budgets (see `lookups`), or the choice of nodes.
 
 use crate::shared::Shared;
-use api::k8s::{Pod, PodDisruptionBudget};
-use client::call;
-use futures::future::join_all;
-use kube::Api;
-use kube::api::ListParams;
-use rollout::drain::{LOOK_COUNTS, LOOK_EVERY, Outlook, outlook};
-use rollout::view::{BudgetView, Names, NodeView, PodView};
+use client::CallError;
+use rollout::drain::{LOOK_COUNTS, LOOK_EVERY, Outlook};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-
-/// Nodes' pods listed at once.
-const IN_FLIGHT: usize = 8;
 
 /// The nodes whose drains are judged, and the results.
 #[derive(Debug, Default)]
@@ -84,7 +76,11 @@ async fn run(
         seen.retain(|node, at| nodes.contains(node) && at.elapsed() < LOOK_EVERY);
         let due: Vec<Arc<str>> = nodes.iter().filter(|n| !seen.contains_key(*n)).cloned().collect();
         if !due.is_empty() {
-            let looked = look(&shared, &due).await;
+            let inspected = lookups::inspect_drains(&shared.client, &due).await;
+            // Who may not list pods or budgets cannot drain either: the drain reports it, and no node waits for it here.
+            let unread = |why: Arc<CallError>| Outlook::unread(&why.chain());
+            let looked: Vec<(Arc<str>, Outlook)> =
+                inspected.into_iter().map(|(node, seen)| (node, seen.unwrap_or_else(unread))).collect();
             let at = Instant::now();
             seen.extend(due.iter().map(|node| (node.clone(), at)));
             let news = {
@@ -105,39 +101,4 @@ async fn run(
             () = tokio::time::sleep_until(next) => {}
         }
     }
-}
-
-/// Lists pods and budgets, and judges each of these nodes.
-async fn look(shared: &Shared, nodes: &[Arc<str>]) -> Vec<(Arc<str>, Outlook)> {
-    let budgets: Api<PodDisruptionBudget> = Api::all(shared.client.clone());
-    let what = || "list poddisruptionbudgets".to_owned();
-    let budgets: Vec<BudgetView> = match call(what, budgets.list(&ListParams::default())).await {
-        Ok(list) => list.items.iter().map(|b| BudgetView::from_budget(b, &mut Names::default())).collect(),
-        Err(why) => {
-            let outlook = Outlook::unread(&why.chain());
-            return nodes.iter().map(|node| (node.clone(), outlook.clone())).collect();
-        }
-    };
-    let mut all = vec![];
-    for some in nodes.chunks(IN_FLIGHT) {
-        all.extend(join_all(some.iter().map(|node| look_at(shared, node, &budgets))).await);
-    }
-    all
-}
-
-async fn look_at(shared: &Shared, node: &Arc<str>, budgets: &[BudgetView]) -> (Arc<str>, Outlook) {
-    let pods: Api<Pod> = Api::all(shared.client.clone());
-    let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
-    let seen = match call(|| format!("list of the pods of node {node}"), pods.list(&params)).await {
-        Ok(list) => {
-            let mut names = Names::default();
-            let pods: Vec<PodView> =
-                list.items.iter().map(|pod| PodView::from_pod(pod, &mut names)).collect();
-            let view = NodeView { name: node.clone(), ..NodeView::default() };
-            let budgets: Vec<&BudgetView> = budgets.iter().collect();
-            outlook(&view, &pods.iter().collect::<Vec<_>>(), &budgets)
-        }
-        Err(why) => Outlook::unread(&why.chain()),
-    };
-    (node.clone(), seen)
 }

@@ -111,7 +111,7 @@ impl Agent {
             Ok(Ok(found)) => DisruptionPolicy::of_cluster(found.as_ref()).ok(),
             Ok(Err(_)) | Err(_) => None,
         };
-        let policy = policy.map(|p| p.of_pool(Some(&self.view.node.reboots)));
+        let policy = policy.map(|p| p.for_pool(&self.view.node.disruption));
         match self.host(move |m| m.repair(&repair, policy.as_ref())).await {
             Ok(notes) => {
                 self.report_events(&notes);
@@ -149,9 +149,7 @@ impl Agent {
         let policy = DisruptionPolicy::of_cluster(self.cluster.machine_configuration().await?.as_ref());
         let policy = policy.map_err(MachineError::degraded)?;
         let only_whole_reboots = self.view.node.keeps_a_quorum();
-        let policy = DisruptionPolicy { only_whole_reboots, ..policy }.of_pool(Some(&self.view.node.reboots));
-        let policy = policy.with_host_packages(Some(&self.view.node.host_packages));
-        let policy = policy.with_live_extensions(Some(&self.view.node.live_extensions));
+        let policy = DisruptionPolicy { only_whole_reboots, ..policy }.for_pool(&self.view.node.disruption);
         Ok(self.host(move |m| m.prepare(&from, &to, &policy)).await?)
     }
 

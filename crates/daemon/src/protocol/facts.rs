@@ -6,7 +6,7 @@ use crate::protocol::trial_facts::{TrialFacts, TriedFacts};
 use api::conditions::StatusCondition;
 use api::k8s::Node;
 use api::names::{annotation, label};
-use desired::with_image;
+use desired::{PoolDisruption, with_image};
 use jiff::Timestamp;
 use rollout::view::{CordonMark, own};
 use std::collections::BTreeMap;
@@ -77,12 +77,8 @@ pub struct NodeFacts {
     pub retry: String,
     /// `trial`: the pool's settings for changes that can cut the node off.
     pub trial: String,
-    /// `reboots`: what a change without a disruption policy costs, if the pool says that for itself.
-    pub reboots: String,
-    /// `host-packages`: whether packages of the distribution may be installed, if the pool says that for itself.
-    pub host_packages: String,
-    /// `live-extensions`: whether extensions take effect without a reboot where they can, if the pool says that for itself.
-    pub live_extensions: String,
+    /// `reboots`, `host-packages`, `live-extensions`: what the pool says for itself about the disruption of its nodes.
+    pub disruption: PoolDisruption,
     /// `drift`: the pool's rules for paths that have drifted.
     pub drift: String,
     /// `waiting`: the config that waits for a window.
@@ -184,9 +180,7 @@ impl NodeFacts {
             topology: note(annotation::CONTROL_PLANE_TOPOLOGY),
             retry: note(own::RETRY),
             trial: note(own::TRIAL),
-            reboots: note(annotation::REBOOTS),
-            host_packages: note(annotation::HOST_PACKAGES),
-            live_extensions: note(annotation::LIVE_EXTENSIONS),
+            disruption: PoolDisruption::of(notes),
             drift: note(annotation::DRIFT),
             waiting: note(own::WAITING),
             leave: note(own::LEAVE),

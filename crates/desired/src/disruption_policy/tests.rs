@@ -124,7 +124,9 @@ fn the_setting_of_reboots_is_read_from_the_annotation_whoever_wrote_the_status()
         (Reboots::AsReference, Some("WhenNeeded"), Reboots::WhenNeeded),
     ] {
         let policy = DisruptionPolicy { reboots: cluster, ..DisruptionPolicy::default() };
-        assert_eq!(policy.of_pool(pool).reboots, want, "{cluster:?} {pool:?}");
+        let notes = pool.map(|value| [("machineconfig.dev/reboots".to_owned(), value.to_owned())].into());
+        let policy = policy.for_pool(&PoolDisruption::of(notes.as_ref()));
+        assert_eq!(policy.reboots, want, "{cluster:?} {pool:?}");
     }
 }
 
@@ -171,8 +173,12 @@ fn what_annotations_allow_is_read_from_the_cluster_and_a_pool_counts_more() {
         let object =
             json!({"metadata": {"generation": 2, "annotations": both}, "status": {"observedGeneration": 1}});
         let policy = DisruptionPolicy::of_cluster(Some(&object)).unwrap();
-        let packages = pool.map(|pool| pool.replace("Apply", "Install"));
-        let policy = policy.with_live_extensions(pool).with_host_packages(packages.as_deref());
+        let of_pool = |pool: &str| {
+            [("live-extensions", pool.to_owned()), ("host-packages", pool.replace("Apply", "Install"))]
+                .map(|(name, value)| (format!("machineconfig.dev/{name}"), value))
+                .into()
+        };
+        let policy = policy.for_pool(&PoolDisruption::of(pool.map(of_pool).as_ref()));
         assert_eq!((policy.live_extensions, policy.host_packages), (want, want), "{cluster} {pool:?}");
     }
 }

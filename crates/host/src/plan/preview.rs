@@ -150,10 +150,10 @@ mod tests {
         assert!(told.len() == 1 && told[0].contains("machineconfig.dev/host-packages: Install"), "{told:?}");
         assert_eq!(warnings(&vim, &none, &policy), Vec::<String>::new());
         assert_eq!(warnings(&vim, &vim, &policy), Vec::<String>::new());
-        let allowed = policy.with_host_packages(Some("Install"));
+        let allowed = DisruptionPolicy { host_packages: true, ..policy };
         assert_eq!(warnings(&none, &vim, &allowed), Vec::<String>::new());
         // A host that refuses reboots after all, so it counts as that.
-        let live = allowed.with_live_extensions(Some("Apply"));
+        let live = DisruptionPolicy { live_extensions: true, ..allowed };
         let told = warnings(&none, &vim, &live);
         assert!(told.len() == 1 && told[0].contains("without a drain and a reboot"), "{told:?}");
         assert_eq!(preview(&none, &vim, &live).unwrap().severity(), Severity::Reboot);

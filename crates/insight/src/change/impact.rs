@@ -5,14 +5,13 @@
 
 use crate::change::parsed::ParsedConfigs;
 use api::conditions::{get_true, of_object};
-use api::names::annotation;
 use api::names::node_condition::UPDATED;
 use api::v1alpha1::{RolloutPolicy, Wave};
-use desired::DesiredHost;
+use desired::PoolDisruption;
 use host::DisruptionPolicy;
 use jiff::{SignedDuration, Timestamp};
 use rollout::drain::{Outlook, outlook};
-use rollout::policy::{ChangeAsked, ChangeCost, Costs};
+use rollout::policy::{ChangeAsked, Costs};
 use rollout::view::{BudgetView, PodView};
 use rollout::{Queued, Situation};
 use serde::Serialize;
@@ -82,33 +81,33 @@ impl fmt::Display for TimeEstimate {
 /// The disruption policy for a pool's nodes. A pool may set by itself what a change without a policy costs.
 pub(crate) fn policy_of(policy: &DisruptionPolicy, situation: &Situation, pool: &str) -> DisruptionPolicy {
     let notes = situation.pools.get(pool).and_then(|p| p.metadata.annotations.as_ref());
-    let setting = notes.and_then(|notes| notes.get(annotation::REBOOTS));
-    let packages = notes.and_then(|notes| notes.get(annotation::HOST_PACKAGES));
-    let live = notes.and_then(|notes| notes.get(annotation::LIVE_EXTENSIONS));
-    let policy = policy.clone().of_pool(setting.map(String::as_str));
-    policy.with_host_packages(packages.map(String::as_str)).with_live_extensions(live.map(String::as_str))
+    policy.clone().for_pool(&PoolDisruption::of(notes))
 }
 
-/// What the change to a config costs the nodes of a situation, for windows that let some changes pass.
+/// What the change to a config costs the nodes of a situation, for windows that let some changes pass, and what the changes cost
+/// that nodes are on their way with: one that reboots anyway may take the new config along.
 pub(crate) fn costs(
     policy: &DisruptionPolicy,
     configs: &ParsedConfigs<'_>,
     situation: &Situation,
     pool: &str,
-    (name, new): (&str, &DesiredHost),
+    target: &str,
 ) -> Costs {
     let policy = policy_of(policy, situation, pool);
-    let name: Arc<str> = name.into();
-    let from: BTreeSet<&Arc<str>> =
-        situation.nodes.values().filter_map(|node| node.current_config.as_ref()).collect();
-    let cost = |from: &Arc<str>| {
-        let old = configs.get(from)?;
-        let old = (*old).as_ref().ok()?;
-        let host::LeastDisruption { least, certificates } = host::least_disruption(old, new, &policy);
-        let change = ChangeAsked { from: from.clone(), to: name.clone() };
-        Some((change, ChangeCost { least, certificates }))
+    let target: Arc<str> = target.into();
+    let changes: BTreeSet<(&Arc<str>, &Arc<str>)> = situation
+        .nodes
+        .values()
+        .filter_map(|node| Some((node.current_config.as_ref()?, node.desired_config.as_ref())))
+        .flat_map(|(from, desired)| [Some((from, &target)), desired.map(|to| (from, to))])
+        .flatten()
+        .collect();
+    let cost = |(from, to): (&Arc<str>, &Arc<str>)| {
+        let (old, new) = (configs.get(from)?, configs.get(to)?);
+        let cost = lookups::change_cost((*old).as_ref().ok()?, (*new).as_ref().ok()?, &policy);
+        Some((ChangeAsked { from: from.clone(), to: to.clone() }, cost))
     };
-    from.into_iter().filter_map(cost).collect()
+    changes.into_iter().filter_map(cost).collect()
 }
 
 /// The nodes of a queue whose drains would wait or lose something, in the queue's order.

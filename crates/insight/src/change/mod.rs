@@ -9,7 +9,7 @@
 
 pub(crate) mod impact;
 mod os_image;
-mod parsed;
+pub(crate) mod parsed;
 mod pinned_images;
 pub(crate) mod rendering;
 pub(crate) mod settings;
@@ -17,13 +17,12 @@ pub(crate) mod unrendered;
 
 use crate::change::impact::{ExpectedDrain, PolicySummary, TimeEstimate};
 pub use crate::change::os_image::PulledImage;
-use crate::change::parsed::{Parsed, ParsedConfigs};
+use crate::change::parsed::{Parsed, ParsedConfigs, name_of};
 use crate::change::rendering::{RenderWith, UnrenderableError, rendered};
 use crate::change::settings::{regenerate, without_settings};
 use crate::objects::{Objects, UnreadableConfig, configs, is, merged_over, pool_of, situation, without};
 use api::k8s::Time;
 use api::v1::{ControllerConfig, MachineConfig};
-use desired::DesiredHost;
 use desired::mask::Secrets;
 use host::{Disruption, DisruptionPolicy, Irreconcilable, Severity};
 use render::TemplateSet;
@@ -236,9 +235,9 @@ impl ChangePlan {
         notes: Vec<String>,
     ) -> Result<Self, ChangeError> {
         let mut all = Self { pools: vec![], notes, warnings: vec![] };
-        let parsed = ParsedConfigs::new(view.configs);
+        let parsed = ParsedConfigs::new(view.configs, after.values());
         for (pool, to) in after {
-            let target = to.metadata.name.as_deref().unwrap_or_default();
+            let target = name_of(to);
             let from = before.pools.get(pool).map(|p| p.spec.configuration.name.as_str()).unwrap_or_default();
             // The change may also be one of pools or nodes: a pause, another limit, another selector.
             let mut then = situation(changed)?.with_target(pool, target);
@@ -253,11 +252,8 @@ impl ChangePlan {
             if from == target && goes(&then).is_subset(&goes(before)) {
                 continue;
             }
-            let new = DesiredHost::parse(&to.spec);
-            if let Ok(new) = &new {
-                then.costs = impact::costs(view.policy, &parsed, &then, pool, (target, new));
-            }
-            let mut change = PoolChange::between(view, &parsed, &then, pool, from, (to, &new))?;
+            then.costs = impact::costs(view.policy, &parsed, &then, pool, target);
+            let mut change = PoolChange::between(view, &parsed, &then, pool, from, to)?;
             let done = impact::finish_times(changed.iter().map(|(_, v)| v), pool);
             change.time = impact::time(&then, pool, change.nodes.len(), &done);
             if let Some(pin) = before.pools.get(pool).and_then(rollout::pinned_config) {
@@ -289,8 +285,7 @@ impl PoolChange {
         from: &str,
         to: &MachineConfig,
     ) -> Result<Self, ChangeError> {
-        let new = DesiredHost::parse(&to.spec);
-        Self::between(view, &ParsedConfigs::new(view.configs), then, pool, from, (to, &new))
+        Self::between(view, &ParsedConfigs::new(view.configs, [to]), then, pool, from, to)
     }
 
     fn between(
@@ -299,11 +294,12 @@ impl PoolChange {
         then: &Situation,
         pool: &str,
         from: &str,
-        (to, new): (&MachineConfig, &Parsed),
+        to: &MachineConfig,
     ) -> Result<Self, ChangeError> {
         let ChangeView { configs, policy, now, secrets } = view;
         let policy = &impact::policy_of(policy, then, pool);
-        let diff = render::diff(configs.get(from), Some(to), secrets)
+        let diff = parsed
+            .difference(from, name_of(to), secrets)
             .map_err(|why| ChangeError::Diff { pool: pool.to_owned(), why })?;
         let forecast = then.forecast(now);
         let planned = forecast.pools.iter().find(|p| &*p.pool == pool);
@@ -315,7 +311,8 @@ impl PoolChange {
             *starts.entry(node.current_config.as_deref().unwrap_or_default()).or_default() += 1;
         }
         let (mut warnings, mut on_trial) = (vec![], vec![]);
-        let mut preview = |start: &str, old: &Parsed| {
+        let new = parsed.get(name_of(to));
+        let mut preview = |start: &str, old: &Parsed, new: &Parsed| {
             let new = new.as_ref().map_err(Clone::clone)?;
             let old = old.as_ref().map_err(Clone::clone)?;
             if start == from {
@@ -325,15 +322,17 @@ impl PoolChange {
             host::preview(old, new, policy)
         };
         let cost = |(start, nodes): (&str, usize)| {
-            let outcome = match parsed.get(start) {
-                Some(old) => match preview(start, &old) {
+            let unknown = |name: &str| format!("MachineConfig {name} is not in the input");
+            let outcome = match (parsed.get(start), &new) {
+                (Some(old), Some(new)) => match preview(start, &old, new) {
                     Ok(disruption) => Outcome::Applied { severity: disruption.severity(), disruption },
                     Err(irreconcilable) => Outcome::Irreconcilable { irreconcilable },
                 },
-                None if start.is_empty() => {
+                (None, _) if start.is_empty() => {
                     Outcome::Unknown { because: "no daemon has reported there".to_owned() }
                 }
-                None => Outcome::Unknown { because: format!("MachineConfig {start} is not in the input") },
+                (None, _) => Outcome::Unknown { because: unknown(start) },
+                (Some(_), None) => Outcome::Unknown { because: unknown(name_of(to)) },
             };
             Cost { from: start.to_owned(), nodes, outcome }
         };

@@ -9,7 +9,8 @@ mod kind;
 mod snapshots;
 
 use crate::policies;
-use crate::status::drain_outlooks::{DrainOutlooks, OUTLOOKS_LIMIT};
+use crate::status::change_costs::ChangeCosts;
+use crate::status::drain_outlooks::DrainOutlooks;
 use crate::status::node_progress::{Progress, readiness};
 use crate::status::served::{STREAMS_LIMIT, ServedKinds, served};
 use crate::status::watch_errors::{FIRST_LISTS, FollowError, WatchErrors, refused};
@@ -17,9 +18,10 @@ use crate::status::watches::{WatchEvent, WatchMessage, Watches, watches};
 use crate::status::{KnownNode, Snapshot};
 use api::k8s::ObjectMeta;
 use api::rendered::owning_pool;
-use api::v1::{ControllerConfig, MachineConfigPool};
+use api::v1::{ControllerConfig, MachineConfigPool, PinnedImageSet};
 use api::v1alpha1::RolloutPolicy;
 use futures::StreamExt;
+use jiff::Timestamp;
 use kind::Kind;
 use kube::{Client, ResourceExt};
 use rollout::ConfigView;
@@ -31,6 +33,9 @@ use tokio::time::Instant;
 
 /// Changes are gathered for this long before they are shown: a person cannot follow more than four redraws a second.
 const REDRAW: Duration = Duration::from_millis(250);
+
+/// How long the first snapshot waits for what its plan asks to have looked up.
+const LOOKUPS_LIMIT: Duration = Duration::from_secs(5);
 
 /// With fewer interned strings than this, a search for unused ones frees too little to be worth it.
 const MANY_NAMES: usize = 10_000;
@@ -62,7 +67,10 @@ pub struct ClusterWatch {
     etcd: [Kind<Option<EtcdMember>>; EtcdMember::PLACES.len()],
     /// `None`: one that this version cannot read.
     policies: Kind<Option<RolloutPolicy>>,
+    /// The generation of each PinnedImageSet.
+    pinned_sets: Kind<i32>,
     drain_outlooks: DrainOutlooks,
+    change_costs: ChangeCosts,
     names: Names,
     troubles: WatchErrors,
     /// How many strings are interned when those that are not used any more are dropped.
@@ -100,7 +108,7 @@ impl ClusterWatch {
                 return Err(error);
             }
             // What is not seen in time comes with a later snapshot.
-            drop(tokio::time::timeout(OUTLOOKS_LIMIT, me.fetch_outlooks()).await);
+            drop(tokio::time::timeout(LOOKUPS_LIMIT, me.fetch_lookups(Timestamp::now())).await);
             Ok(me)
         };
         tokio::time::timeout(FIRST_LISTS, begin).await.map_err(|_| FollowError::Late)?
@@ -124,7 +132,9 @@ impl ClusterWatch {
             operators: Kind::expected(served.operators.is_there()),
             etcd: served.etcd.map(|there| Kind::expected(there.is_there())),
             policies: Kind::expected(served.policies.is_there()),
+            pinned_sets: Kind::expected(served.pinned_sets.is_there()),
             drain_outlooks: DrainOutlooks::new(client.clone()),
+            change_costs: ChangeCosts::new(client.clone()),
             names: Names::default(),
             troubles: WatchErrors::default(),
             prune_at: MANY_NAMES,
@@ -171,6 +181,7 @@ impl ClusterWatch {
                 tokio::select! {
                     seen = self.seen.next() => Some(seen),
                     () = self.drain_outlooks.changed() => None,
+                    () = self.change_costs.changed() => None,
                 }
             };
             let next = match end {
@@ -212,6 +223,9 @@ impl ClusterWatch {
         match seen {
             WatchEvent::Accepted => {}
             WatchEvent::Policy(event) => self.policies.take(event, policies::decode),
+            WatchEvent::PinnedImageSet(event) => {
+                self.pinned_sets.take(event, |set| PinnedImageSet::generation_in(&set.metadata));
+            }
             WatchEvent::Pool(event) => self.pools.take(event, Clone::clone),
             WatchEvent::Node(event) => self.nodes.take(event, |n| KnownNode {
                 view: NodeView::interned(n, &mut self.names),
@@ -272,6 +286,7 @@ impl ClusterWatch {
             operators,
             etcd,
             policies,
+            pinned_sets,
             ..
         } = self;
         pools.listed
@@ -285,6 +300,7 @@ impl ClusterWatch {
             && operators.listed
             && etcd.iter().all(|place| place.listed)
             && policies.listed
+            && pinned_sets.listed
     }
 
     fn streams_listed(&self) -> bool {

@@ -3,9 +3,11 @@
 //! The answers are those of `rollout::plan`, the same value that the controller acts on. What it is not: the watches that
 //! fill it (see `follow`).
 
+mod change_costs;
 pub(crate) mod drain_outlooks;
 pub(crate) mod findings;
 pub(crate) mod follow;
+mod looked_up;
 pub(crate) mod node_progress;
 pub(crate) mod policy;
 pub(crate) mod rows;
@@ -20,6 +22,7 @@ use api::conditions::{self, StatusCondition as _};
 use api::names::pool_condition::{RENDER_DEGRADED, UPDATED, UPDATING};
 use api::v1::MachineConfigPool;
 use jiff::Timestamp;
+use rollout::pinned_images::PinFacts;
 use rollout::policy::PoolPolicies;
 use rollout::view::NodeView;
 use rollout::{Estimate, Finished, Hold, NodeStep, RolloutPlan, RolloutProgress, Step, Wait, estimate};
@@ -84,6 +87,8 @@ pub struct View<'a> {
     pub policies: Option<&'a PoolPolicies>,
     /// What MachineConfigNodes say, by node.
     pub progress: &'a BTreeMap<String, Option<Arc<Progress>>>,
+    /// PinnedImageSets, and how far nodes are with them.
+    pub pins: &'a PinFacts,
 }
 
 /// Whether a node cannot continue before something on it has changed.
@@ -92,7 +97,7 @@ fn is_stuck(step: &Step) -> bool {
 }
 
 fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
-    let View { plan, pools, nodes, policies, progress } = view;
+    let View { plan, pools, nodes, policies, progress, pins } = view;
     let mut rows = vec![];
     for p in &plan.pools {
         if !only.is_empty() && !only.iter().any(|o| **o == *p.pool) {
@@ -159,7 +164,7 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
             needs_approval: p.hold.as_ref().is_some_and(Hold::needs_approval),
             policy: policy::row(p, policies.and_then(|all| all.policy(&p.pool)).map(AsRef::as_ref), now),
             pinned: pool.and_then(|p| Some(rollout::pinned_text(p, rollout::pinned_config(p)?))),
-            images: pool.and_then(|pool| images(pool, p.nodes.iter().map(|n| &*n.node), progress)),
+            images: pool.and_then(|pool| images(pool, p.nodes.iter().map(|n| &*n.node), pins)),
             stuck: conditions
                 .and_then(|list| conditions::get_true(list, RENDER_DEGRADED))
                 .map(|c| format!("it cannot be rendered: {}", c.message))
@@ -180,7 +185,7 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
 fn images<'a>(
     pool: &MachineConfigPool,
     nodes: impl Iterator<Item = &'a str>,
-    progress: &BTreeMap<String, Option<Arc<Progress>>>,
+    pins: &PinFacts,
 ) -> Option<String> {
     let sets: Vec<&str> = pool.spec.pinned_image_sets.iter().flatten().map(|set| &*set.name).collect();
     if sets.is_empty() {
@@ -189,15 +194,8 @@ fn images<'a>(
     let (mut all, mut have, mut failing) = (0, 0, vec![]);
     for node in nodes {
         all += 1;
-        let states =
-            progress.get(node).and_then(Option::as_ref).map(|p| p.pins.as_slice()).unwrap_or_default();
-        let state = |set: &str| states.iter().find(|state| state.name == set);
-        let is_there = |set: &&str| {
-            state(set).is_some_and(|s| {
-                s.current_generation.is_some() && s.current_generation == s.desired_generation
-            })
-        };
-        have += usize::from(sets.iter().all(is_there));
+        have += usize::from(pins.in_step(node, sets.iter().copied()));
+        let states = pins.nodes.get(node).map(Vec::as_slice).unwrap_or_default();
         let failed =
             states.iter().find_map(|s| Some((s.name.as_str(), s.last_failed_generation_error.as_deref()?)));
         failing.extend(failed.map(|(set, why)| format!("node {node}: PinnedImageSet {set}: {why}")));

@@ -4,7 +4,7 @@
 
 use api::k8s::Pod;
 use api::names;
-use api::v1::MachineConfigNode;
+use api::v1::{MachineConfigNode, PinnedImageSet};
 use api::v1alpha1::RolloutPolicy;
 use client::{CallError, call};
 use kube::api::{ApiResource, DynamicObject, ListParams};
@@ -50,6 +50,7 @@ pub(super) struct ServedKinds {
     pub(super) streams: Presence,
     pub(super) feature_gates: Presence,
     pub(super) policies: Presence,
+    pub(super) pinned_sets: Presence,
     /// The pods of the operator.
     pub(super) operators: Presence,
     /// For each of [`EtcdMember::PLACES`], whether its pods may be read.
@@ -82,6 +83,11 @@ impl ServedKinds {
                 Some(self.policies),
                 "RolloutPolicy",
                 "RolloutPolicies cannot be read: nodes that they hold back are shown as free to move",
+            ),
+            (
+                Some(self.pinned_sets),
+                "PinnedImageSet",
+                "PinnedImageSets cannot be read: nodes may be shown with the images of a set that was changed just now",
             ),
             (
                 Some(self.os_configs),
@@ -123,11 +129,14 @@ impl ServedKinds {
             streams,
             feature_gates,
             policies,
+            pinned_sets,
             operators,
             etcd,
             images: _,
         } = *self;
-        let kinds = [progress, os_configs, os_builds, scheduler, streams, feature_gates, policies, operators];
+        let kinds = [
+            progress, os_configs, os_builds, scheduler, streams, feature_gates, policies, pinned_sets, operators,
+        ];
         kinds.into_iter().chain(etcd)
     }
 
@@ -212,6 +221,7 @@ pub(super) async fn served(client: &Client) -> Result<ServedKinds, CallError> {
         presence(scheduler),
         about_streams,
         presence(Api::<RolloutPolicy>::all(client.clone())),
+        presence(Api::<PinnedImageSet>::all(client.clone())),
         presence(operators),
         futures::future::try_join_all(etcd.map(presence)),
     )?;
@@ -224,8 +234,9 @@ pub(super) async fn served(client: &Client) -> Result<ServedKinds, CallError> {
         feature_gates: there.4.1,
         images: there.4.2,
         policies: there.5,
-        operators: there.6,
-        etcd: std::array::from_fn(|place| there.7.get(place).copied().unwrap_or(Presence::Unknown)),
+        pinned_sets: there.6,
+        operators: there.7,
+        etcd: std::array::from_fn(|place| there.8.get(place).copied().unwrap_or(Presence::Unknown)),
     })
 }
 
@@ -270,6 +281,7 @@ mod tests {
             streams,
             feature_gates: absent,
             policies: there,
+            pinned_sets: there,
             operators: there,
             etcd: [etcd; EtcdMember::PLACES.len()],
             images,

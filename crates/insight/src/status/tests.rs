@@ -51,7 +51,7 @@ fn shown(plan: &RolloutPlan, pools: Vec<MachineConfigPool>, only: &[&str]) -> Sn
     let only: Vec<String> = only.iter().map(|o| (*o).to_owned()).collect();
     let (nodes, progress) = (nodes.collect(), BTreeMap::new());
     Snapshot::of(
-        View { plan, pools: &pools, nodes: &nodes, policies: None, progress: &progress },
+        View { plan, pools: &pools, nodes: &nodes, policies: None, progress: &progress, pins: &PinFacts::default() },
         &only,
         now(),
     )
@@ -196,12 +196,13 @@ fn a_pool_says_how_many_nodes_have_the_images_of_its_sets_and_why_others_do_not(
     let done = |name: &str| serde_json::json!({"name": name, "desiredGeneration": 2, "currentGeneration": 2});
     let failed = serde_json::json!({"name": "b", "desiredGeneration": 2, "currentGeneration": 1, "lastFailedGeneration": 2,
         "lastFailedGenerationError": "failed to pull image x: not found"});
-    let progress = BTreeMap::from([
-        ("n1".to_owned(), node(serde_json::json!([done("a"), done("b")]))),
-        ("n2".to_owned(), node(serde_json::json!([done("a"), failed]))),
-        ("n3".to_owned(), node(serde_json::json!([done("a")]))),
-        ("n4".to_owned(), None),
-    ]);
+    let nodes = [
+        ("n1", node(serde_json::json!([done("a"), done("b")]))),
+        ("n2", node(serde_json::json!([done("a"), failed]))),
+        ("n3", node(serde_json::json!([done("a")]))),
+    ];
+    let nodes = nodes.into_iter().map(|(name, progress)| (name.into(), progress.unwrap().pins.clone()));
+    let mut pins = PinFacts { nodes: nodes.collect(), ..PinFacts::default() };
     let pool = |sets: serde_json::Value| -> MachineConfigPool {
         serde_json::from_value(
             serde_json::json!({"metadata": {"name": "p"}, "spec": {"pinnedImageSets": sets}}),
@@ -210,9 +211,12 @@ fn a_pool_says_how_many_nodes_have_the_images_of_its_sets_and_why_others_do_not(
     };
     let nodes = || ["n1", "n2", "n3", "n4"].into_iter();
     let both = pool(serde_json::json!([{"name": "a"}, {"name": "b"}]));
-    let text = images(&both, nodes(), &progress).unwrap();
+    let text = images(&both, nodes(), &pins).unwrap();
     let want =
         "1 of 4 nodes have the images of a, b; node n2: PinnedImageSet b: failed to pull image x: not found";
     assert_eq!(text, want);
-    assert_eq!(images(&pool(serde_json::json!(null)), nodes(), &progress), None);
+    assert_eq!(images(&pool(serde_json::json!(null)), nodes(), &pins), None);
+    // A set was changed just now, and no node has seen that yet: the controller counts none of them either.
+    pins.generations = [("a".to_owned(), 2), ("b".to_owned(), 3)].into();
+    assert!(images(&both, nodes(), &pins).unwrap().starts_with("0 of 4 nodes have the images of a, b"));
 }

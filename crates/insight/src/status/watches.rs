@@ -6,7 +6,7 @@
 use crate::status::served::{OptionalApis, ServedKinds, lists_streams};
 use api::k8s::{Node, Pod};
 use api::names::{label, part};
-use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, PinnedImageSet};
 use api::v1alpha1::RolloutPolicy;
 use client::{is_answered, watch_with_starts};
 use futures::stream::BoxStream;
@@ -43,6 +43,8 @@ pub(super) enum WatchEvent {
     Operator(Event<Pod>),
     /// A pod in one of [`EtcdMember::PLACES`].
     Etcd(usize, Event<Pod>),
+    /// Of a set nothing but its generation is read.
+    PinnedImageSet(Event<PartialObjectMeta<PinnedImageSet>>),
     /// Decoded one by one: an object that another version has written must not hide the others.
     Policy(Event<DynamicObject>),
 }
@@ -153,6 +155,10 @@ pub(super) fn watches(client: &Client, served: ServedKinds) -> Watches {
         let policies = |client| Api::<DynamicObject>::all_with(client, &resource);
         all.push(watch(client, "RolloutPolicies", policies, any(), WatchEvent::Policy));
     }
+    if served.pinned_sets.is_there() {
+        let sets = Api::<PartialObjectMeta<PinnedImageSet>>::all;
+        all.push(watch(client, "PinnedImageSets", sets, any(), WatchEvent::PinnedImageSet));
+    }
     if served.progress.is_there() {
         let nodes = |client| OptionalApis::of(&client).progress;
         all.push(watch(client, "MachineConfigNodes", nodes, any(), WatchEvent::Progress));
@@ -214,6 +220,7 @@ mod tests {
             streams,
             feature_gates,
             policies: Presence::Absent,
+            pinned_sets: Presence::Absent,
             operators: Presence::Absent,
             etcd: [Presence::Absent; EtcdMember::PLACES.len()],
             images,

@@ -40,7 +40,7 @@ pub(crate) fn blamed(
                 (format!("MachineConfigs {}", names.join(", ")), b.path(merged))
             }
         };
-        Finding::new(rule_of(b), object, path, format!("{}; {}", b.why, b.remedy))
+        Finding::new(rule_of(b), object, path, &*b.why).with_remedy(b.remedy)
     };
     rules.iter().map(finding).collect()
 }
@@ -64,11 +64,10 @@ pub(crate) fn mismatched_hashes(config: &ignition::Config, provenance: &Provenan
     let files = config.storage.files.iter().enumerate();
     let bad = files.filter_map(|(i, f)| Some((i, f.contents.check().err()?)));
     let finding = |(i, e): (usize, ignition::ResourceError)| {
-        let message = format!(
-            "{e}; a MachineConfig that replaces the contents must also set compression and verification.hash"
-        );
         let path = format!("storage.files[{i}].contents");
-        blame(config, provenance, &ignition::ValidationError { path, message })
+        blame(config, provenance, &ignition::ValidationError { path, message: e.to_string() }).with_remedy(
+            "a MachineConfig that replaces the contents must also set compression and verification.hash",
+        )
     };
     bad.map(finding).collect()
 }

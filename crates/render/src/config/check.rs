@@ -50,13 +50,8 @@ impl Component<'_> {
         for (i, f) in self.config.iter().flat_map(|c| &c.storage.files).enumerate() {
             let at = format!("spec.config.storage.files[{i}]");
             if let Some(b) = unescaped(f) {
-                let message = format!("{}; {}", b.why, b.remedy);
-                findings.push(Finding::on(
-                    Rule::FileContents,
-                    self.name(),
-                    format!("{at}{}", b.field),
-                    message,
-                ));
+                let at = format!("{at}{}", b.field);
+                findings.push(Finding::on(Rule::FileContents, self.name(), at, &*b.why).with_remedy(b.remedy));
             }
             let append = f.append.iter().enumerate().map(|(n, r)| (format!("{at}.append[{n}]"), r));
             for (at, resource) in [(format!("{at}.contents"), &f.contents)].into_iter().chain(append) {
@@ -74,18 +69,21 @@ impl Component<'_> {
 /// # Errors
 /// Every rule that it breaks, with its path.
 pub fn validate_machine_config(machine_config: &MachineConfig) -> Result<Component<'_>, Vec<Finding>> {
+    let (component, findings) = read_machine_config(machine_config);
+    if findings.is_empty() { Ok(component) } else { Err(findings) }
+}
+
+/// As [`validate_machine_config`], with what can be read of one that breaks rules.
+pub(crate) fn read_machine_config(machine_config: &MachineConfig) -> (Component<'_>, Vec<Finding>) {
     let name = machine_config.name_any();
     let spec = &machine_config.spec;
     let mut findings = Vec::new();
     let kernel = spec.kernel_type.as_str();
     if !kernel.is_empty() && !KERNEL_TYPES.contains(&kernel) {
         let known = KERNEL_TYPES.join(", ");
-        findings.push(Finding::on(
-            Rule::KernelType,
-            &name,
-            "spec.kernelType",
-            format!("{kernel:?} is not known; use one of {known}"),
-        ));
+        let message = format!("{kernel:?} is not known");
+        let finding = Finding::on(Rule::KernelType, &name, "spec.kernelType", message);
+        findings.push(finding.with_remedy(format!("use one of {known}")));
     }
     let has_config = spec.config.as_ref().is_some_and(|c| !c.is_null());
     if has_config {
@@ -93,15 +91,11 @@ pub fn validate_machine_config(machine_config: &MachineConfig) -> Result<Compone
     }
     let mut component = Component { machine_config, config: None, warnings: Vec::new() };
     if let Some(raw) = spec.config.as_ref().filter(|_| has_config) {
-        match ignition_config(&name, raw) {
-            Ok((config, warnings)) => {
-                component.config = Some(config);
-                component.warnings = warnings;
-            }
-            Err(more) => findings.extend(more),
-        }
+        let (config, warnings, more) = ignition_config(&name, raw);
+        (component.config, component.warnings) = (config, warnings);
+        findings.extend(more);
     }
-    if findings.is_empty() { Ok(component) } else { Err(findings) }
+    (component, findings)
 }
 
 /// Extensions that are not passed to a package manager.
@@ -136,19 +130,25 @@ fn unknown_extensions(machine_config: &MachineConfig) -> Vec<Finding> {
     let extensions = machine_config.spec.extensions.iter().flatten().enumerate();
     let unknown = extensions.filter(|(_, e)| !EXTENSIONS.contains(&e.as_str()));
     let finding = |(i, e): (usize, &String)| {
-        let message = format!("{e:?} is not a known extension; use some of {}", EXTENSIONS.join(", "));
+        let message = format!("{e:?} is not a known extension");
         Finding::on(Rule::Extension, &machine_config.name_any(), format!("spec.extensions[{i}]"), message)
+            .with_remedy(format!("use some of {}", EXTENSIONS.join(", ")))
     };
     unknown.map(finding).collect()
 }
 
-/// Parses an Ignition config and checks it by the spec's rules and ours.
-fn ignition_config(name: &str, raw: &Value) -> Result<(Config, Vec<Finding>), Vec<Finding>> {
-    let parsed = ignition::parse_value(raw).map_err(|e| {
-        let (place, message) = e.place();
-        let path = if place.is_empty() { "spec.config".to_owned() } else { format!("spec.config.{place}") };
-        vec![Finding::on(Rule::at(place), name, path, message)]
-    })?;
+/// Parses an Ignition config and checks it by the spec's rules and ours: the config, if it can be parsed, what has no effect in it,
+/// and the rules that it breaks.
+fn ignition_config(name: &str, raw: &Value) -> (Option<Config>, Vec<Finding>, Vec<Finding>) {
+    let parsed = match ignition::parse_value(raw) {
+        Ok(parsed) => parsed,
+        Err(e) => {
+            let (place, message) = e.place();
+            let path =
+                if place.is_empty() { "spec.config".to_owned() } else { format!("spec.config.{place}") };
+            return (None, vec![], vec![Finding::on(Rule::at(place), name, path, message)]);
+        }
+    };
     let warnings = parsed.warnings.into_iter().chain(ignition::lint(&parsed.config));
     let warning = |w: ignition::Warning| {
         let rule = match w.kind {
@@ -160,8 +160,9 @@ fn ignition_config(name: &str, raw: &Value) -> Result<(Config, Vec<Finding>), Ve
     let warnings = warnings.map(warning).collect();
     let mut findings = Vec::new();
     if parsed.version > Version::V3_5 {
-        let message = "hosts read Ignition up to 3.5.0; write 3.5.0 here (3.6 adds no field)";
-        findings.push(Finding::on(Rule::Ignition, name, "spec.config.ignition.version", message));
+        let message = "hosts read Ignition up to 3.5.0";
+        let finding = Finding::on(Rule::Ignition, name, "spec.config.ignition.version", message);
+        findings.push(finding.with_remedy("write 3.5.0 here (3.6 adds no field)"));
     }
     if let Err(errors) = ignition::validate_as(&parsed.config, parsed.version) {
         let errors = errors.0.into_iter();
@@ -172,10 +173,10 @@ fn ignition_config(name: &str, raw: &Value) -> Result<(Config, Vec<Finding>), Ve
     }
     for (i, f) in parsed.config.storage.files.iter().enumerate() {
         if let Some(mode) = f.mode.filter(|m| *m > MODE_MAX) {
-            let message = format!("mode {mode:#o} of {} has bits above 0777; remove them", f.path);
+            let message = format!("mode {mode:#o} of {} has bits above 0777", f.path);
             let path = format!("spec.config.storage.files[{i}].mode");
-            findings.push(Finding::on(Rule::FileMode, name, path, message));
+            findings.push(Finding::on(Rule::FileMode, name, path, message).with_remedy("remove them"));
         }
     }
-    if findings.is_empty() { Ok((parsed.config, warnings)) } else { Err(findings) }
+    (Some(parsed.config), warnings, findings)
 }

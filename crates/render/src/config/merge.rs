@@ -6,6 +6,7 @@ use api::names::{WORKER, annotation};
 use api::v1::MachineConfigSpec;
 use desired::DEFAULT_KERNEL;
 use ignition::Config;
+use std::borrow::Borrow;
 
 /// The images that hosts run if no MachineConfig says otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,8 +28,9 @@ pub struct Merged {
 
 /// Sorts MachineConfigs into merge order: first those of the role `worker`, then all others, each group by name. So a
 /// custom pool's own MachineConfigs override those that it takes from `worker`, whatever their names.
-pub fn sort(components: &mut [Component<'_>]) {
+pub fn sort<'a>(components: &mut [impl Borrow<Component<'a>>]) {
     components.sort_by(|a, b| {
+        let (a, b): (&Component<'a>, &Component<'a>) = (a.borrow(), b.borrow());
         (a.role() != WORKER)
             .cmp(&(b.role() != WORKER))
             .then_with(|| a.name().as_bytes().cmp(b.name().as_bytes()))
@@ -51,9 +53,9 @@ pub fn merge(mut components: Vec<Component<'_>>, images: &OsImages) -> Result<Me
             Some((c, c.machine_config.spec.extensions.iter().flatten().position(|e| e == "kernel-devel")?))
         });
         if let Some((c, i)) = devel {
-            let message =
-                format!("kernel-devel cannot be combined with kernelType {kernel_type}; remove one of them");
-            return Err(Finding::on(Rule::Extension, c.name(), format!("spec.extensions[{i}]"), message));
+            let message = format!("kernel-devel cannot be combined with kernelType {kernel_type}");
+            let finding = Finding::on(Rule::Extension, c.name(), format!("spec.extensions[{i}]"), message);
+            return Err(finding.with_remedy("remove one of them"));
         }
     }
     // Generated MachineConfigs of old releases set images. Only those of users count.

@@ -75,11 +75,9 @@ pub(crate) fn largest(order: &[&MachineConfig]) -> Vec<Finding> {
     let mut files: Vec<_> = files.collect();
     files.sort_by(|a, b| b.cmp(a));
     let finding = |(size, name, i, path): (usize, String, usize, &str)| {
-        let message = format!(
-            "{path} takes {size} bytes of at most {MAX_RENDERED_BYTES} for all; make it smaller, pack it \
-             (compression: gzip), or leave it to a container image"
-        );
+        let message = format!("{path} takes {size} bytes of at most {MAX_RENDERED_BYTES} for all");
         Finding::on(Rule::TooLarge, &name, format!("spec.config.storage.files[{i}].contents"), message)
+            .with_remedy("make it smaller, pack it (compression: gzip), or leave it to a container image")
     };
     // A small file is not the cause.
     files.into_iter().take(SHOWN).filter(|f| f.0 > MAX_RENDERED_BYTES / 20).map(finding).collect()
@@ -88,11 +86,10 @@ pub(crate) fn largest(order: &[&MachineConfig]) -> Vec<Finding> {
 /// Whether the API server can store the object. A warning if it nearly cannot.
 pub(crate) fn fits(rendered: &MachineConfig) -> Result<Option<Finding>, Finding> {
     let size = size::of(rendered);
-    let message = format!(
-        "{size} bytes of at most {MAX_RENDERED_BYTES}; make files smaller, pack them (compression: gzip), or leave \
-         large ones to a container image"
+    let message = format!("{size} bytes of at most {MAX_RENDERED_BYTES}");
+    let finding = Finding::on_rendered(Rule::TooLarge, "", message).with_remedy(
+        "make files smaller, pack them (compression: gzip), or leave large ones to a container image",
     );
-    let finding = Finding::on_rendered(Rule::TooLarge, "", message);
     match size {
         n if n > MAX_RENDERED_BYTES => Err(finding),
         n if n > MAX_RENDERED_BYTES / 5 * 4 => Ok(Some(finding)),

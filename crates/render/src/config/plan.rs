@@ -128,8 +128,9 @@ pub(crate) fn plan_checked<'a>(
     let pool_name = pool.name_any();
     let fail = |reason, findings| RenderError { pool: pool_name.clone(), reason, findings };
     if configs.is_empty() {
-        let message = "no MachineConfig has labels that this selects; label one, or correct the selector";
-        let finding = Finding::on_pool(Rule::Selector, &pool_name, "spec.machineConfigSelector", message);
+        let message = "no MachineConfig has labels that this selects";
+        let finding = Finding::on_pool(Rule::Selector, &pool_name, "spec.machineConfigSelector", message)
+            .with_remedy("label one, or correct the selector");
         return Err(fail(Reason::NoConfigs, vec![finding]));
     }
     if mode == Mode::Cluster {
@@ -144,8 +145,9 @@ pub(crate) fn plan_checked<'a>(
     let merged = merge(moved, &base).map_err(|f| fail(Reason::Refused, vec![f]))?;
     let overridden = merged.spec.os_image_url != base.os;
     if overridden && pool.spec.os_image_stream.is_some() {
-        let message = "a MachineConfig of this pool sets osImageURL; remove that or the stream";
-        let finding = Finding::on_pool(Rule::OsImageStream, &pool_name, "spec.osImageStream", message);
+        let message = "a MachineConfig of this pool sets osImageURL";
+        let finding = Finding::on_pool(Rule::OsImageStream, &pool_name, "spec.osImageStream", message)
+            .with_remedy("remove that or the stream");
         return Err(fail(Reason::Refused, vec![finding]));
     }
     if overridden && !api::image_name::is_by_digest(&merged.spec.os_image_url) {
@@ -239,24 +241,23 @@ fn versions_agree(
     // The annotation is absent if there is no operator; then nothing can disagree.
     let by = annotation_of(&controller_config.metadata, annotation::GENERATED_BY_VERSION);
     if let Some(by) = by.filter(|by| *by != versions.raw) {
-        let message = format!(
-            "is {by:?}, this controller is {:?}; waiting for the operator to update it",
-            versions.raw
-        );
+        let message = format!("is {by:?}, this controller is {:?}", versions.raw);
         let object = format!("ControllerConfig {}", controller_config.name_any());
         let path = format!("metadata.annotations[{}]", annotation::GENERATED_BY_VERSION);
-        return Err(Finding::new(Rule::Version, object, path, message));
+        let finding = Finding::new(Rule::Version, object, path, message);
+        return Err(finding.with_remedy("waiting for the operator to update it"));
     }
     for mc in configs {
         let by = annotation_of(&mc.metadata, annotation::GENERATED_BY_CONTROLLER).unwrap_or_default();
         if !by.is_empty() && by != versions.hash {
             let path = format!("metadata.annotations[{}]", annotation::GENERATED_BY_CONTROLLER);
             let message = format!(
-                "is {by:?}, this controller is {:?}; waiting for it to be generated again; if nothing \
-                 generates it any more, delete it, or remove the annotation to keep it as your own",
+                "is {by:?}, this controller is {:?}; waiting for it to be generated again",
                 versions.hash
             );
-            return Err(Finding::on(Rule::Version, &mc.name_any(), path, message));
+            return Err(Finding::on(Rule::Version, &mc.name_any(), path, message).with_remedy(
+                "if nothing generates it any more, delete it, or remove the annotation to keep it as your own",
+            ));
         }
     }
     Ok(())

@@ -5,6 +5,7 @@ use crate::config::merge::is_generated;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
@@ -147,9 +148,10 @@ impl Ledger {
 }
 
 /// The origins of everything that MachineConfigs, in merge order, set together.
-pub fn trace(components: &[Component<'_>]) -> Provenance {
+pub fn trace<'a>(components: &[impl Borrow<Component<'a>>]) -> Provenance {
     let mut ledger = Ledger::default();
     for c in components {
+        let c: &Component<'a> = c.borrow();
         ignition(&mut ledger, c);
         spec(&mut ledger, c);
     }

@@ -56,13 +56,13 @@ pub(crate) fn reconcilable<'a>(
     let quiet = old.is_some() || inputs.mode == Mode::Bootstrap || warned.is_empty();
     let mut warnings = if quiet { Vec::new() } else { blamed(&warned) };
     if old.is_some_and(|old| desired::removes_last_login(old.config, new.config)) {
-        warnings.push(Finding::on_pool(
+        let finding = Finding::on_pool(
             Rule::LastLogin,
             &inputs.pool.name_any(),
             "spec.config.passwd.users",
-            "the user core loses its last SSH key and password: on nodes where no other user has one, nobody \
-                      can log in; keep a key in one of this pool's MachineConfigs",
-        ));
+            "the user core loses its last SSH key and password: on nodes where no other user has one, nobody can log in",
+        );
+        warnings.push(finding.with_remedy("keep a key in one of this pool's MachineConfigs"));
     }
     Ok(warnings)
 }

@@ -55,17 +55,17 @@ pub fn stream(
     let named = own(pool).map(|name| (name, pool_name.clone()));
     let named =
         named.or_else(|| worker.filter(|_| custom).and_then(own).map(|name| (name, WORKER.to_owned())));
-    let at_pool = |pool: &str, message: String| {
-        Finding::on_pool(Rule::OsImageStream, pool, "spec.osImageStream.name", message)
+    let at_pool = |pool: &str, message: String, remedy: &str| {
+        Finding::on_pool(Rule::OsImageStream, pool, "spec.osImageStream.name", message).with_remedy(remedy)
     };
-    let at_list = |path: &str, message: String| Finding::new(Rule::OsImageStream, OBJECT, path, message);
+    let at_list = |path: &str, message: String, remedy: &str| {
+        Finding::new(Rule::OsImageStream, OBJECT, path, message).with_remedy(remedy)
+    };
     let Some(object) = object else {
         return match named {
             Some((name, pool)) => {
-                let message = format!(
-                    "is {name:?}, but there is no {OBJECT} that lists it; create one, or remove this"
-                );
-                Err(at_pool(&pool, message))
+                let message = format!("is {name:?}, but there is no {OBJECT} that lists it");
+                Err(at_pool(&pool, message, "create one, or remove this"))
             }
             None => Ok(None),
         };
@@ -75,10 +75,9 @@ pub fn stream(
         .pointer("/metadata/annotations")
         .and_then(|a| a.get(annotation::RELEASE_IMAGE_VERSION)?.as_str());
     if let Some(by) = by.filter(|by| mode == Mode::Cluster && *by != versions.hash) {
-        let message =
-            format!("is {by:?}, this controller is {:?}; waiting for it to be updated", versions.hash);
+        let message = format!("is {by:?}, this controller is {:?}", versions.hash);
         let path = format!("metadata.annotations[{}]", annotation::RELEASE_IMAGE_VERSION);
-        return Err(at_list(&path, message));
+        return Err(at_list(&path, message, "waiting for it to be updated"));
     }
     let all = object.pointer("/status/availableStreams").and_then(Value::as_array);
     let all: Vec<&Value> = all.into_iter().flatten().collect();
@@ -91,21 +90,22 @@ pub fn stream(
         return Err(match named {
             Some((name, pool)) => at_pool(
                 &pool,
-                format!("is {name:?}, which {OBJECT} does not list; it lists: {known}; use one of those"),
+                format!("is {name:?}, which {OBJECT} does not list; it lists: {known}"),
+                "use one of those",
             ),
             None => {
                 let message = format!(
-                    "is {default:?}, which status.availableStreams does not list; it lists: {known}; name one of those"
+                    "is {default:?}, which status.availableStreams does not list; it lists: {known}"
                 );
-                at_list("status.defaultStream", message)
+                at_list("status.defaultStream", message, "name one of those")
             }
         });
     };
     let image = |key: &str| found.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let images = OsImages { os: image("osImage"), extensions: image("osExtensionsImage") };
     if images.os.is_empty() {
-        let message = format!("stream {name:?} has no osImage; write its pull spec");
-        return Err(at_list("status.availableStreams", message));
+        let message = format!("stream {name:?} has no osImage");
+        return Err(at_list("status.availableStreams", message, "write its pull spec"));
     }
     Ok(Some(Stream { name: name.clone(), images }))
 }
@@ -142,14 +142,14 @@ pub(crate) fn missing_runtime(stream: &Stream, config: &Config, provenance: &Pro
     let (file, _) = last.filter(|(_, runtime)| runtime == "runc")?;
     let by = provenance.of(&file.path).find(|o| o.field == "contents").map(|o| o.set_by.clone());
     let message = format!(
-        "{} sets default_runtime to runc, which images of stream {} do not contain; write crun, or have the \
-         pool follow another stream",
+        "{} sets default_runtime to runc, which images of stream {} do not contain",
         file.path, stream.name
     );
     let i = config.storage.files.iter().position(|f| f.path == file.path).unwrap_or_default();
     let path = format!("spec.config.storage.files[{i}].contents");
     let object = by.map_or_else(|| RENDERED.to_owned(), |name| format!("MachineConfig {name}"));
-    Some(Finding::new(Rule::OsImageStream, object, path, message))
+    let remedy = "write crun, or have the pool follow another stream";
+    Some(Finding::new(Rule::OsImageStream, object, path, message).with_remedy(remedy))
 }
 
 #[cfg(test)]

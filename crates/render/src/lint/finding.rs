@@ -32,14 +32,24 @@ pub struct Lint {
     pub remedy: String,
 }
 
-/// Converts a finding of the renderer: its text ends with the remedy, after a semicolon.
+/// Converts a finding of the renderer.
 pub(super) fn of(severity: Severity, finding: Finding) -> Lint {
-    let Finding { rule, object, path, message } = finding;
-    let (message, remedy) = match message.rsplit_once("; ") {
-        Some((message, remedy)) => (message.to_owned(), remedy.to_owned()),
-        None => (message, default_remedy(rule).to_owned()),
+    let Finding { rule, object, path, message, remedy } = finding;
+    let (message, remedy) = match remedy {
+        Some(remedy) => (message, Some(remedy)),
+        None => parts(message),
     };
+    let remedy = remedy.unwrap_or_else(|| default_remedy(rule).to_owned());
     Lint { severity, object, path, rule, message, remedy }
+}
+
+/// The parts of a sentence that another crate has written (`ignition`'s errors and warnings, `desired::refused_extension`): what to
+/// do stands at its end, after a semicolon. For layout only: nothing is decided by it.
+fn parts(sentence: String) -> (String, Option<String>) {
+    match sentence.rsplit_once("; ") {
+        Some((message, remedy)) => (message.to_owned(), Some(remedy.to_owned())),
+        None => (sentence, None),
+    }
 }
 
 fn default_remedy(rule: Rule) -> &'static str {

@@ -11,7 +11,7 @@ mod suspicious;
 
 pub use finding::{Lint, Severity};
 
-use crate::config::check::{Component, host_packages, validate_machine_config};
+use crate::config::check::{host_packages, read_machine_config};
 use crate::config::streams;
 use crate::error::Rule;
 use crate::template::data::Data as TemplateData;
@@ -24,7 +24,7 @@ use api::selector;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, PinnedImageSet};
 use finding::of;
 use manifests::{read, unknown_fields};
-use pool::lint_pool;
+use pool::{ParsedConfig, lint_pool};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use suspicious::suspicious;
@@ -55,40 +55,33 @@ pub fn lint_with(manifests: &[(String, Value)], templates: &TemplateSet) -> Vec<
     let mut all = Vec::new();
     let read = read(manifests, &mut all);
     let mut bad = BTreeSet::new();
-    for (mc, raw) in &read.configs {
-        unknown_fields(&mut all, mc, raw);
-        match validate_machine_config(mc) {
-            Ok(component) => {
-                let unusable = component.unusable();
-                if !unusable.is_empty() {
-                    bad.insert(mc.name_any());
-                }
-                all.extend(unusable.into_iter().map(|f| of(Severity::Error, f)));
-                all.extend(host_packages(mc).into_iter().map(|f| of(Severity::Warning, f)));
-                all.extend(component.warnings.iter().map(|f| of(Severity::Warning, f.clone())));
-                all.extend(suspicious(&component));
-            }
-            Err(findings) => {
-                bad.insert(mc.name_any());
-                all.extend(findings.into_iter().map(|f| of(Severity::Error, f)));
-                // The readable parts are still checked, so that one run reports everything.
-                let raw = mc.spec.config.as_ref().filter(|c| !c.is_null());
-                if let Some(Ok(parsed)) = raw.map(ignition::parse_value) {
-                    let component =
-                        Component { machine_config: mc, config: Some(parsed.config), warnings: Vec::new() };
-                    all.extend(component.unusable().into_iter().map(|f| of(Severity::Error, f)));
-                    all.extend(suspicious(&component));
-                }
-            }
-        }
-    }
-    let mut configs: Vec<MachineConfig> = read.configs.into_iter().map(|(mc, _)| mc).collect();
+    let (mut configs, raws): (Vec<MachineConfig>, Vec<Value>) = read.configs.into_iter().unzip();
     let (own, mut picked) = (!read.pools.is_empty(), BTreeSet::new());
     let pools = if own { read.pools } else { default_pools(&configs) };
     let there: BTreeSet<String> = configs.iter().map(|mc| mc.name_any()).collect();
     let made = made_from(templates, read.controller_config.as_ref(), &mut all);
     // MachineConfigs that were exported with the manifests replace the generated ones.
     configs.extend(made.into_iter().filter(|mc| !there.contains(&mc.name_any())));
+    // Each is parsed once, however many pools select it.
+    let parsed: Vec<ParsedConfig<'_>> = configs.iter().map(read_machine_config).collect();
+    for ((component, findings), raw) in parsed.iter().zip(&raws) {
+        let mc = component.machine_config;
+        unknown_fields(&mut all, mc, raw);
+        all.extend(findings.iter().map(|f| of(Severity::Error, f.clone())));
+        let unusable = component.unusable();
+        if !(findings.is_empty() && unusable.is_empty()) {
+            bad.insert(mc.name_any());
+        }
+        if findings.is_empty() {
+            all.extend(host_packages(mc).into_iter().map(|f| of(Severity::Warning, f)));
+            all.extend(component.warnings.iter().map(|f| of(Severity::Warning, f.clone())));
+        }
+        // The readable parts of one that breaks rules are still checked, so that one run reports everything.
+        if findings.is_empty() || component.config.is_some() {
+            all.extend(unusable.into_iter().map(|f| of(Severity::Error, f)));
+            all.extend(suspicious(component));
+        }
+    }
     for pool in &pools {
         let worker = pools.iter().find(|p| p.name_any() == WORKER);
         // Manifests without the list of streams are not a complete cluster.
@@ -104,7 +97,7 @@ pub fn lint_with(manifests: &[(String, Value)], templates: &TemplateSet) -> Vec<
             }
         };
         let facts = (read.controller_config.as_ref(), stream.as_ref());
-        let Some(names) = lint_pool(&mut all, pool, &configs, &bad, facts) else { continue };
+        let Some(names) = lint_pool(&mut all, pool, &parsed, &bad, facts) else { continue };
         picked.extend(names);
     }
     // Exported rendered MachineConfigs are results, and those from templates are not the user's.

@@ -4,7 +4,7 @@
 //! What it is not: each MachineConfig by itself.
 
 use super::finding::{Lint, Severity, of};
-use crate::config::check::{Checked, Component, validate_machine_config};
+use crate::config::check::Component;
 use crate::config::inputs::Inputs;
 use crate::config::merge::sort;
 use crate::config::plan::{RenderPlan, plan_checked, select};
@@ -17,15 +17,18 @@ use api::names::{CORE_USER, annotation};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// A MachineConfig, as far as it can be read, and the rules that it breaks.
+pub(super) type ParsedConfig<'a> = (Component<'a>, Vec<Finding>);
+
 /// Checks what the MachineConfigs of a pool result in together; returns the names of those that it selects.
 pub(super) fn lint_pool(
     all: &mut Vec<Lint>,
     pool: &MachineConfigPool,
-    configs: &[MachineConfig],
+    configs: &[ParsedConfig<'_>],
     bad: &BTreeSet<String>,
     (controller_config, stream): (Option<&ControllerConfig>, Option<&Stream>),
 ) -> Option<Vec<String>> {
-    let picked = match select(pool, configs) {
+    let picked = match select(pool, configs.iter().map(|(component, _)| component.machine_config)) {
         Ok(picked) => picked,
         Err(e) => {
             all.extend(e.findings.into_iter().map(|f| of(Severity::Error, f)));
@@ -34,15 +37,20 @@ pub(super) fn lint_pool(
     };
     let names: Vec<String> = picked.iter().map(|mc| mc.name_any()).collect();
     let good: Vec<&MachineConfig> = picked.into_iter().filter(|mc| !bad.contains(&mc.name_any())).collect();
-    let checked: Vec<Checked<'_>> = good.iter().map(|mc| validate_machine_config(mc)).collect();
-    let mut components: Vec<Component<'_>> = checked.iter().filter_map(|c| c.clone().ok()).collect();
+    let parsed: Vec<&ParsedConfig<'_>> = good
+        .iter()
+        .filter_map(|mc| configs.iter().find(|(of, _)| std::ptr::eq(of.machine_config, *mc)))
+        .collect();
+    let mut components: Vec<&Component<'_>> =
+        parsed.iter().filter(|(_, findings)| findings.is_empty()).map(|(component, _)| component).collect();
     sort(&mut components);
     contested(all, pool, &components);
     if good.is_empty() {
         if names.is_empty() {
-            let message = "selects none of these MachineConfigs; label one, or correct the selector";
+            let message = "selects none of these MachineConfigs";
             let finding =
                 Finding::on_pool(Rule::Selector, &pool.name_any(), "spec.machineConfigSelector", message);
+            let finding = finding.with_remedy("label one, or correct the selector");
             all.push(of(Severity::Warning, finding));
         }
         return Some(names);
@@ -59,7 +67,12 @@ pub(super) fn lint_pool(
     let versions = Versions { raw, hash: hash.max().unwrap_or_default() };
     let inputs =
         Inputs { stream, mode: Mode::Cluster, ..Inputs::new(pool, &good, controller_config, &versions) };
-    match plan_checked(&inputs, checked.into_iter(), &|| components.clone()) {
+    // Merging moves the parsed configs, and further pools may select the same MachineConfigs.
+    let checked = parsed.iter().map(|(component, findings)| match findings.is_empty() {
+        true => Ok(component.clone()),
+        false => Err(findings.clone()),
+    });
+    match plan_checked(&inputs, checked, &|| components.iter().copied().cloned().collect()) {
         Ok(plan) => {
             all.extend(nobody_logs_in(pool, &plan, &components));
             all.extend(plan.warnings.into_iter().map(|f| of(Severity::Warning, f)));
@@ -73,7 +86,7 @@ pub(super) fn lint_pool(
 /// A pool whose MachineConfigs configure the user core but allow no login: the last password of several is empty or
 /// locked, and there is no key. What a change removes is reported if the pool's previous config is known (see
 /// [`crate::plan`]).
-fn nobody_logs_in(pool: &MachineConfigPool, plan: &RenderPlan, components: &[Component<'_>]) -> Option<Lint> {
+fn nobody_logs_in(pool: &MachineConfigPool, plan: &RenderPlan, components: &[&Component<'_>]) -> Option<Lint> {
     let config = &plan.config;
     let has_core = config.passwd.users.iter().any(|u| u.name == CORE_USER);
     if !has_core || desired::has_core_login(config) {
@@ -101,7 +114,7 @@ fn nobody_logs_in(pool: &MachineConfigPool, plan: &RenderPlan, components: &[Com
 }
 
 /// One warning for each thing that several MachineConfigs set, however many of its parts they set.
-fn contested(all: &mut Vec<Lint>, pool: &MachineConfigPool, components: &[Component<'_>]) {
+fn contested(all: &mut Vec<Lint>, pool: &MachineConfigPool, components: &[&Component<'_>]) {
     type Thing<'a> = (Kind, &'a str, &'a str, &'a [String]);
     let provenance = provenance::trace(components);
     let mut things: BTreeMap<Thing<'_>, Vec<&str>> = BTreeMap::new();

@@ -41,17 +41,19 @@ pub(crate) struct ContainerRuntimeConfig {
     artifact_stores: Vec<String>,
 }
 
-/// Folders with images that others have put on the host, as the object lists them under this field.
-fn stores(config: &Value, field: &str) -> Result<Vec<String>, String> {
+/// Folders with images that others have put on the host, as the object lists them under this field; else the path of one that
+/// cannot be used, and the rule.
+fn stores(config: &Value, field: &str) -> Result<Vec<String>, (String, String)> {
     let all = config.get(field).and_then(Value::as_array);
     let mut paths = Vec::new();
     for (i, store) in all.into_iter().flatten().enumerate() {
         let path = store.get("path").and_then(Value::as_str).unwrap_or_default();
         let plain = path.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
         if !path.starts_with('/') || path.len() < 2 || !plain || path.contains("//") {
-            return Err(format!(
-                "{field}[{i}].path: {path:?} is not an absolute path of letters, digits, dots, hyphens and underscores"
-            ));
+            let rule = format!(
+                "{path:?} is not an absolute path of letters, digits, dots, hyphens and underscores"
+            );
+            return Err((format!("{field}[{i}].path"), rule));
         }
         paths.push(path.to_owned());
     }
@@ -115,11 +117,8 @@ impl ContainerRuntimeConfig {
         let overlay_size = (overlay_bytes > 0).then_some(overlay);
         let mut found = Vec::new();
         for field in ["additionalLayerStores", "additionalImageStores", "additionalArtifactStores"] {
-            let paths = stores(config, field).map_err(|e| match e.split_once(": ") {
-                Some((at, rule)) => bad(&format!("containerRuntimeConfig.{at}"), rule),
-                None => bad("containerRuntimeConfig", &e),
-            })?;
-            found.push(paths);
+            let paths = stores(config, field);
+            found.push(paths.map_err(|(at, rule)| bad(&format!("containerRuntimeConfig.{at}"), &rule))?);
         }
         let mut found = found.into_iter();
         let mut next = || found.next().unwrap_or_default();

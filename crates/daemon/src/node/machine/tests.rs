@@ -175,7 +175,7 @@ fn extensions_that_the_host_does_not_apply_live_are_taken_with_a_reboot_and_say_
     let extensions = Some(vec!["usbguard".to_owned()]);
     let to = MachineConfig::new("one", MachineConfigSpec { extensions, ..MachineConfigSpec::default() });
     let from = MachineConfig::new(EMPTY_CONFIG, MachineConfigSpec::default());
-    let policy = DisruptionPolicy::default().with_live_extensions(Some("Apply"));
+    let policy = DisruptionPolicy { live_extensions: true, ..DisruptionPolicy::default() };
     let (cost, work) = machine.prepare(&from, &to, &policy).unwrap();
     assert_eq!((cost, work.needs_fetch(), work.not_live()), (Cost::default(), true, String::new()));
     machine.fetch(&work, &Pull::default()).unwrap();

@@ -10,12 +10,22 @@ use crate::status::watches::streams;
 use crate::status::{Snapshot, View};
 use api::k8s::Time;
 use api::names;
+use api::v1alpha1::RolloutPolicy;
 use jiff::Timestamp;
 use rollout::pinned_images::PinFacts;
 use rollout::policy::PoolPolicies;
 use rollout::{ControllerMemory, RolloutPlan, Sources, Streams};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// A plan, and what it was made from.
+pub(super) struct Planned {
+    /// The policies that it follows.
+    pub(super) policies: PoolPolicies,
+    /// PinnedImageSets, and how far nodes are with them.
+    pub(super) pins: PinFacts,
+    pub(super) plan: RolloutPlan,
+}
 
 impl ClusterWatch {
     /// Why the known objects may be out of date: the last failure of each watch that has not succeeded since, with its kinds.
@@ -37,7 +47,8 @@ impl ClusterWatch {
         });
         let looks =
             self.drain_outlooks.unread().map(|words| UnreadKind { kind: "Pod", words: words.to_owned() });
-        self.served.unread().into_iter().chain(newer).chain(looks).collect()
+        let costs = self.change_costs.unread().map(|words| UnreadKind { kind: "MachineConfig", words });
+        self.served.unread().into_iter().chain(newer).chain(looks).chain(costs).collect()
     }
 
     /// What the drain of a node waits for, as the controller says on the Node; `None`: it does not wait, or there is none.
@@ -69,12 +80,13 @@ impl ClusterWatch {
         streams(&self.served, gate, self.streams.known.get(names::CLUSTER))
     }
 
-    /// The policies of the pools, and the plan that follows them. The looks that the plan asks for come before a later one.
-    pub(super) fn plan(&self, now: Timestamp) -> (PoolPolicies, RolloutPlan) {
+    /// The plan, and what it was made from. What the plan asks to have looked up comes before a later one.
+    pub(super) fn plan(&self, now: Timestamp) -> Planned {
         let (pools, policies): (Vec<_>, Vec<_>) =
             (self.pools.known.values().collect(), self.policies.known.values().flatten().collect());
         let exists = |name: &str| self.configs.known.contains_key(name);
-        let policies = PoolPolicies::of(&policies, &pools, &exists, None);
+        let mut policies = PoolPolicies::of(&policies, &pools, &exists, None);
+        policies.add_costs(&self.change_costs.costs(&self.pools.known));
         let pins = |(node, progress): (&String, &Option<Arc<Progress>>)| {
             Some((Arc::from(&**node), progress.as_ref()?.pins.clone()))
         };
@@ -91,45 +103,55 @@ impl ClusterWatch {
             etcd: self.etcd.iter().flat_map(|place| place.known.values().flatten()).cloned().collect(),
             policies: Some(&policies),
             outlooks: self.drain_outlooks.outlooks(),
-            // Sets are not watched: their generations are those that the nodes report.
+            // Of sets that cannot be read, the generations are those that the nodes report.
             pins: PinFacts {
+                generations: self.pinned_sets.known.clone(),
                 nodes: self.progress.known.iter().filter_map(pins).collect(),
-                ..PinFacts::default()
             },
             memory: ControllerMemory::default(),
         };
         let facts = sources.facts();
         let plan = rollout::plan(&sources.inputs(&facts, Time(now)));
         self.drain_outlooks.request(&plan);
-        (policies, plan)
+        self.change_costs.request(&plan, &self.pools.known);
+        Planned { pins: sources.pins, plan, policies }
     }
 
-    /// Looks at nodes until the plan waits for no look: each plan may ask about further nodes.
-    pub(super) async fn fetch_outlooks(&mut self) {
-        while self.asks_for_outlooks() {
-            self.drain_outlooks.changed().await;
+    /// Looks things up until the plan waits for nothing: each plan may ask for more.
+    pub(super) async fn fetch_lookups(&mut self, now: Timestamp) {
+        while self.asks_for_lookups(now) {
+            tokio::select! {
+                () = self.drain_outlooks.changed() => {}
+                () = self.change_costs.changed() => {}
+            }
         }
     }
 
-    /// Whether the plan waits for looks at nodes. Without a policy that has `drain` there are none.
-    fn asks_for_outlooks(&self) -> bool {
-        let drains = self.policies.known.values().flatten().any(|policy| policy.spec.drain.is_some());
-        if drains {
-            self.plan(Timestamp::now());
+    /// Whether the plan waits for something that is looked up. Without a policy that has `drain`, windows or freezes there is
+    /// nothing.
+    fn asks_for_lookups(&self, now: Timestamp) -> bool {
+        let asks = |policy: &RolloutPolicy| {
+            let spec = &policy.spec;
+            spec.drain.is_some() || !spec.windows.is_empty() || !spec.freezes.is_empty()
+        };
+        let asks = self.policies.known.values().flatten().any(asks);
+        if asks {
+            self.plan(now);
         }
-        drains && self.drain_outlooks.are_due()
+        asks && (self.drain_outlooks.are_due() || self.change_costs.are_due())
     }
 
     /// Where everything stands.
     pub fn snapshot(&self, only: &[String]) -> Snapshot {
         let now = Timestamp::now();
-        let (policies, plan) = self.plan(now);
+        let Planned { policies, pins, plan } = self.plan(now);
         let view = View {
             plan: &plan,
             pools: &self.pools.known,
             nodes: &self.nodes.known,
             policies: Some(&policies),
             progress: &self.progress.known,
+            pins: &pins,
         };
         Snapshot::of(view, only, now)
     }

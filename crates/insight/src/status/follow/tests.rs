@@ -1,10 +1,12 @@
 //! Tests of `follow`: new lists, watches that fail, and failures that pass.
 
 use super::*;
+use crate::change::impact;
+use crate::change::parsed::ParsedConfigs;
 use crate::status::served::Presence;
 use api::k8s::Time;
+use api::v1::MachineConfigNode;
 use http::{Request, Response};
-use jiff::Timestamp;
 use kube::client::Body;
 use kube::runtime::watcher::Event;
 use rollout::{Situation, Step, Wait};
@@ -121,12 +123,21 @@ fn client_refused(objects: &[Value], refusals: usize) -> Client {
     let serve = tower::service_fn(move |request: Request<Body>| {
         let (path, query) =
             (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
-        let kind = if path.ends_with("/pods") { "Pod" } else { "PodDisruptionBudget" };
+        let kind = match path.rsplit('/').next() {
+            Some("pods") => "Pod",
+            Some("poddisruptionbudgets") => "PodDisruptionBudget",
+            Some("machineconfigurations") => "MachineConfiguration",
+            _ => "MachineConfig",
+        };
+        let named = objects.iter().find(|o| {
+            o["kind"] == kind && path.ends_with(&format!("/{}", o["metadata"]["name"].as_str().unwrap_or("?")))
+        });
         let on_node =
             |o: &Value| kind != "Pod" || query.ends_with(o["spec"]["nodeName"].as_str().unwrap_or("?"));
         let items: Vec<&Value> = objects.iter().filter(|o| o["kind"] == kind && on_node(o)).collect();
         let taken = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
         let (code, body) = match taken.is_err() {
+            true if kind == "MachineConfig" => (200, named.cloned().unwrap_or_default()),
             true => (
                 200,
                 json!({"apiVersion": "v1", "kind": format!("{kind}List"), "metadata": {}, "items": items}),
@@ -148,6 +159,7 @@ fn followed(client: &Client, objects: &[Value]) -> ClusterWatch {
         streams: Presence::Absent,
         feature_gates: Presence::Absent,
         policies: Presence::There,
+        pinned_sets: Presence::There,
         operators: Presence::Absent,
         etcd: [Presence::Absent; EtcdMember::PLACES.len()],
         images: false,
@@ -174,8 +186,8 @@ async fn a_followed_cluster_and_its_objects_in_files_lead_to_the_same_plan() {
     for (drain, goes) in [(false, "a"), (true, "b")] {
         let objects = cluster(drain);
         let mut cluster = followed(&client(&objects, true), &objects);
-        cluster.fetch_outlooks().await;
-        let (_, plan) = cluster.plan(Timestamp::UNIX_EPOCH);
+        cluster.fetch_lookups(Timestamp::UNIX_EPOCH).await;
+        let plan = cluster.plan(Timestamp::UNIX_EPOCH).plan;
         let files = Situation::from_objects(objects.iter().map(|o| ("f", o))).unwrap();
         let (pools, nodes) =
             (files.pools.values().cloned().collect::<Vec<_>>(), files.nodes.values().cloned());
@@ -195,13 +207,111 @@ async fn who_may_not_list_pods_is_told_so_and_no_node_waits_for_a_look() {
     let objects = cluster(true);
     let mut cluster = followed(&client(&objects, false), &objects);
     let waits = |cluster: &ClusterWatch| {
-        let (_, plan) = cluster.plan(Timestamp::UNIX_EPOCH);
+        let plan = cluster.plan(Timestamp::UNIX_EPOCH).plan;
         plan.pools[0].nodes.iter().any(|n| n.step == Step::Waits(Wait::Look))
     };
     assert!(waits(&cluster), "until somebody has looked");
-    cluster.fetch_outlooks().await;
+    cluster.fetch_lookups(Timestamp::UNIX_EPOCH).await;
     assert!(!waits(&cluster));
     assert!(cluster.unread().iter().any(|unread| unread.words.contains("spec.drain")));
+}
+
+/// A worker pool whose window is shut. Node `a` is on its way from 1 to 2 and has not begun, and 3 is the pool's config by now.
+fn cluster_with_a_window(second: &Value, third: &Value) -> Vec<Value> {
+    let mut objects = cluster(false);
+    objects[0]["spec"]["configuration"]["name"] = json!("rendered-worker-3");
+    objects[2]["spec"] = second.clone();
+    objects[3]["metadata"]["annotations"]["machineconfiguration.openshift.io/desiredConfig"] =
+        json!("rendered-worker-2");
+    objects[5]["spec"]["windows"] = json!([{"name": "noon", "cron": "0 12 * * *", "duration": "1h"}]);
+    let third = json!({"apiVersion": POOLS, "kind": "MachineConfig", "metadata": {"name": "rendered-worker-3"}, "spec": third});
+    objects.push(third);
+    objects
+}
+
+#[tokio::test]
+async fn a_node_that_reboots_anyway_takes_along_what_waits_for_a_window_as_the_controller_says() {
+    let arguments = |all: &[&str]| json!({"kernelArguments": all});
+    let motd = json!({"config": {"ignition": {"version": "3.4.0"}, "storage": {"files": [
+        {"path": "/etc/motd", "mode": 420, "contents": {"source": "data:,new"}}]}}});
+    let when_needed = json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
+        "metadata": {"name": "cluster"}, "spec": {"nodeDisruptionPolicy": {"files": [
+            {"path": "/etc/motd", "actions": [{"type": "None"}]}]}}});
+    let (pool, goes) = (Step::Waits(Wait::Pool), Step::Goes);
+    for (what, second, third, allowed, want) in [
+        ("both reboot it", arguments(&["a"]), arguments(&["a", "b"]), true, &goes),
+        ("the reboot is what waits", motd.clone(), arguments(&["b"]), true, &pool),
+        ("less than the reboot waits", arguments(&["a"]), motd, true, &goes),
+        ("nobody may read what they cost", arguments(&["a"]), arguments(&["a", "b"]), false, &pool),
+    ] {
+        let mut objects = cluster_with_a_window(&second, &third);
+        objects.push(when_needed.clone());
+        let mut cluster = followed(&client(&objects, allowed), &objects);
+        let now = Timestamp::UNIX_EPOCH;
+        let step = |plan: &rollout::RolloutPlan| plan.pools[0].nodes.iter().map(|n| n.step.clone()).next();
+        assert_eq!(step(&cluster.plan(now).plan).as_ref(), Some(&pool), "{what}: before anything is read");
+        cluster.fetch_lookups(now).await;
+        let seen = cluster.plan(now).plan;
+        assert_eq!(step(&seen).as_ref(), Some(want), "{what}: {}", seen.pools[0]);
+        assert_eq!(seen.pools[0].nodes[1].step, pool, "{what}: b waits for the window");
+        let unread: Vec<String> = cluster.unread().into_iter().map(|u| u.words).collect();
+        assert_eq!(unread.len(), usize::from(!allowed), "{what}: {unread:?}");
+        // Files say the same, where what changes cost is computed from the configs among them.
+        if allowed {
+            let mut files = Situation::from_objects(objects.iter().map(|o| ("f", o))).unwrap();
+            let named: Vec<(String, Value)> = objects.iter().map(|o| ("f".to_owned(), o.clone())).collect();
+            let configs = crate::objects::configs(&named).unwrap();
+            let policy = crate::change::disruption_policy(&named).unwrap();
+            let parsed = ParsedConfigs::new(&configs, []);
+            files.costs = impact::costs(&policy, &parsed, &files, "worker", "rendered-worker-3");
+            let (pools, nodes): (Vec<_>, Vec<_>) =
+                (files.pools.values().cloned().collect(), files.nodes.values().cloned().collect());
+            let policies = files.policies();
+            let same = rollout::plan(&files.inputs(&pools, &nodes, &policies, &Time(now)));
+            assert_eq!(same.pools[0].nodes, seen.pools[0].nodes, "{what}");
+        }
+    }
+}
+
+/// A cost is that of the pool's present settings: with others it is read again.
+#[tokio::test]
+async fn a_pool_that_changes_what_disruption_costs_has_its_costs_read_again() {
+    let objects = cluster_with_a_window(&json!({"kernelArguments": ["a"]}), &json!({"kernelArguments": ["b"]}));
+    let mut cluster = followed(&client(&objects, true), &objects);
+    let now = Timestamp::UNIX_EPOCH;
+    cluster.fetch_lookups(now).await;
+    let goes = |cluster: &ClusterWatch| cluster.plan(now).plan.pools[0].nodes[0].step == Step::Goes;
+    assert!(goes(&cluster));
+    let mut pool = objects[0].clone();
+    pool["metadata"]["annotations"] = json!({"machineconfig.dev/reboots": "WhenNeeded"});
+    cluster.put_pool(serde_json::from_value(pool).unwrap());
+    assert!(!goes(&cluster), "what was read says nothing about the pool as it is now");
+    cluster.fetch_lookups(now).await;
+    assert!(goes(&cluster));
+}
+
+#[tokio::test]
+async fn a_set_that_was_changed_just_now_is_on_no_node() {
+    let object: MachineConfigNode = serde_json::from_value(json!({"metadata": {"name": "a"},
+        "spec": {"node": {"name": "a"}, "pool": {"name": "worker"}, "configVersion": {"desired": "rendered-worker-1"}},
+        "status": {"configVersion": {"current": "rendered-worker-1", "desired": "rendered-worker-1"},
+            "pinnedImageSets": [{"name": "s", "desiredGeneration": 1, "currentGeneration": 1}]}}))
+    .unwrap();
+    let mut objects = cluster(false);
+    objects[0]["spec"]["pinnedImageSets"] = json!([{"name": "s"}]);
+    let mut cluster = followed(&client(&objects, true), &objects);
+    cluster.take(WatchEvent::Progress(Event::Apply(object)));
+    for (generation, has) in [(None, 1), (Some(1), 1), (Some(2), 0)] {
+        if let Some(generation) = generation {
+            let set = json!({"apiVersion": POOLS, "kind": "PinnedImageSet", "metadata": {"name": "s", "generation": generation}});
+            cluster.take(WatchEvent::PinnedImageSet(Event::Apply(serde_json::from_value(set).unwrap())));
+        }
+        let shown = cluster.snapshot(&[]).pools[0].images.clone().unwrap();
+        assert!(shown.starts_with(&format!("{has} of 2 nodes have")), "{generation:?}: {shown}");
+        let status = cluster.plan(Timestamp::UNIX_EPOCH).plan.pools[0].status.clone().unwrap();
+        let counted = status.pool_synchronizers_status.unwrap()[0].updated_machine_count;
+        assert_eq!(counted, has, "{generation:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -209,15 +319,15 @@ async fn a_refusal_is_for_a_minute() {
     let objects = cluster(true);
     let mut cluster = followed(&client_refused(&objects, 1), &objects);
     let is_refused = |cluster: &ClusterWatch| cluster.unread().iter().any(|u| u.words.contains("spec.drain"));
-    cluster.fetch_outlooks().await;
+    cluster.fetch_lookups(Timestamp::UNIX_EPOCH).await;
     assert!(is_refused(&cluster));
     tokio::time::advance(Duration::from_secs(59)).await;
-    cluster.fetch_outlooks().await;
+    cluster.fetch_lookups(Timestamp::UNIX_EPOCH).await;
     assert!(is_refused(&cluster), "not before");
     tokio::time::advance(Duration::from_secs(2)).await;
-    cluster.fetch_outlooks().await;
+    cluster.fetch_lookups(Timestamp::UNIX_EPOCH).await;
     assert!(!is_refused(&cluster));
-    let (_, plan) = cluster.plan(Timestamp::UNIX_EPOCH);
+    let plan = cluster.plan(Timestamp::UNIX_EPOCH).plan;
     let going: Vec<&str> =
         plan.pools[0].nodes.iter().filter(|n| n.step == Step::Goes).map(|n| &*n.node).collect();
     assert_eq!(going, ["b"], "what the drain of a loses counts");

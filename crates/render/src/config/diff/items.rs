@@ -3,7 +3,8 @@
 //! What it is not: the comparison (see `diff`), or what is secret (see `desired::mask`).
 
 use crate::config::provenance;
-use api::v1::{MachineConfig, MachineConfigSpec};
+use super::DiffSide;
+use api::v1::MachineConfigSpec;
 use desired::FILE_MODE;
 use desired::mask::{self, MaskReason, MaskSide, Privacy, Secrets, text};
 use ignition::{Config, File, Owner};
@@ -73,15 +74,13 @@ pub(super) enum Section {
 
 pub(super) type Items = BTreeMap<(Section, String), Item>;
 
-pub(super) fn items(mc: Option<&MachineConfig>, secrets: Secrets) -> Result<Items, String> {
-    let Some(mc) = mc else { return Ok(Items::new()) };
-    let name = mc.metadata.name.as_deref().unwrap_or_default();
+pub(super) fn items(side: Option<DiffSide<'_>>, secrets: Secrets) -> Items {
     let mut items = Items::new();
-    spec(&mut items, &mc.spec, secrets);
-    let Some(raw) = mc.spec.config.as_ref().filter(|c| !c.is_null()) else { return Ok(items) };
-    let parsed = ignition::parse_value(raw).map_err(|e| format!("MachineConfig {name}: spec.config: {e}"))?;
-    ignition_items(&mut items, parsed.config, secrets);
-    Ok(items)
+    if let Some(DiffSide { object, config }) = side {
+        spec(&mut items, &object.spec, secrets);
+        ignition_items(&mut items, config.clone(), secrets);
+    }
+    items
 }
 
 fn spec(items: &mut Items, spec: &MachineConfigSpec, secrets: Secrets) {

@@ -9,6 +9,7 @@ mod unified;
 
 use api::v1::MachineConfig;
 use desired::mask::{self, MaskReason, Secrets};
+use ignition::Config;
 use items::{Item, PartContents, items};
 
 /// Why the contents of two versions are not shown.
@@ -21,7 +22,16 @@ fn why_hidden(old: Option<&Item>, new: Option<&Item>) -> Option<MaskReason> {
     })
 }
 
-/// The differences, in the order scalars, arguments, files, units, users; empty when there are none.
+/// A MachineConfig that is compared, and the Ignition config in it as the caller has parsed it; empty where it has none.
+#[derive(Debug, Clone, Copy)]
+pub struct DiffSide<'a> {
+    /// The object.
+    pub object: &'a MachineConfig,
+    /// The config in it.
+    pub config: &'a Config,
+}
+
+/// As [`diff_parsed`], of objects that nobody else parses.
 ///
 /// # Errors
 /// A config that cannot be read; the text names the MachineConfig.
@@ -30,7 +40,29 @@ pub fn diff(
     new: Option<&MachineConfig>,
     secrets: Secrets,
 ) -> Result<String, String> {
-    let (old, new) = (items(old, secrets)?, items(new, secrets)?);
+    let (old, new) = (old.map(parsed).transpose()?, new.map(parsed).transpose()?);
+    fn side<'a>(one: &'a Option<(&'a MachineConfig, Config)>) -> Option<DiffSide<'a>> {
+        one.as_ref().map(|(object, config)| DiffSide { object, config })
+    }
+    Ok(diff_parsed(side(&old), side(&new), secrets))
+}
+
+fn parsed(object: &MachineConfig) -> Result<(&MachineConfig, Config), String> {
+    let raw = object.spec.config.as_ref().filter(|config| !config.is_null());
+    let config = match raw.map(ignition::parse_value).transpose() {
+        Ok(parsed) => parsed.map_or_else(ignition::empty, |parsed| parsed.config),
+        Err(e) => {
+            let name = object.metadata.name.as_deref().unwrap_or_default();
+            return Err(format!("MachineConfig {name}: spec.config: {e}"));
+        }
+    };
+    Ok((object, config))
+}
+
+/// The differences, in the order scalars, arguments, files, units, users; empty when there are none.
+#[must_use]
+pub fn diff_parsed(old: Option<DiffSide<'_>>, new: Option<DiffSide<'_>>, secrets: Secrets) -> String {
+    let (old, new) = (items(old, secrets), items(new, secrets));
     let keys: std::collections::BTreeSet<_> = old.keys().chain(new.keys()).collect();
     let mut out = String::new();
     for key in keys {
@@ -51,7 +83,7 @@ pub fn diff(
         }
         out += &format!("--- {}\n+++ {}\n{}", header(a), header(b), unified::diff(&before, &after));
     }
-    Ok(out)
+    out
 }
 
 #[cfg(test)]
