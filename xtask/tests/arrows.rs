@@ -1,5 +1,5 @@
-//! The dependencies between the crates, as docs/architecture.md draws them: this test fails when a crate depends on a crate
-//! that it must not know. It reads `cargo metadata`, so it checks declared dependencies.
+//! The dependencies between the crates, as docs/architecture.md lists them: these tests fail when a crate depends on a crate
+//! that it must not know, and when the page has another list. It reads `cargo metadata`, so it checks declared dependencies.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,6 +116,20 @@ fn every_arrow_points_down() {
             );
         }
     }
+}
+
+#[test]
+fn the_page_on_the_architecture_lists_these_arrows() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/architecture.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, after) = page.split_once("A crate may depend on these:\n\n```text\n").unwrap();
+    let (list, _) = after.split_once("```").unwrap();
+    let line = |(name, allowed): (&str, &[&str])| match allowed {
+        [] => format!("{name}\n"),
+        some => format!("{name} → {}\n", some.join(", ")),
+    };
+    let want: String = ARROWS.into_iter().map(line).collect();
+    assert_eq!(list, want, "docs/architecture.md has to list:\n{want}");
 }
 
 #[test]

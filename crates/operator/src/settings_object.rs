@@ -301,7 +301,8 @@ mod tests {
         assert!(why.contains("machine-config-operator-images does not exist"), "{why}");
     }
 
-    /// During an upgrade the new operator reads what stands in the cluster, and after a way back the old one does.
+    /// During an upgrade the new operator reads what stands in the cluster, and until it leads the old one reads what somebody
+    /// has already written for the new one.
     #[test]
     fn settings_of_the_version_before_mean_the_same_and_fields_of_the_next_one_do_no_harm() {
         let text = include_str!("../../../tests/compatibility/v0.1.0/settings.yaml");

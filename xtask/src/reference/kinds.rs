@@ -50,12 +50,17 @@ fn role(kind: &str) -> Option<&'static str> {
         "PinnedImageSet" => {
             "Images that the nodes of some pools pull before they are needed, and keep. See [Pinned images](../pinned-images.md)."
         }
-        "MachineOSConfig" | "MachineOSBuild" => {
-            "Image builds by another program: a rollout waits for them. Nothing here builds images. See \
-             [The OS](../os.md)."
+        "MachineOSConfig" => {
+            "Of which base and with which Containerfile the OS image of a pool is built, and where it is pushed. See \
+             [Image mode](../image-mode.md)."
+        }
+        "MachineOSBuild" => {
+            "One build of a pool's OS image and its result. The controller creates and deletes these objects, and a rollout of \
+             the pool waits for the build. See [Image mode](../image-mode.md#what-happens)."
         }
         "OSImageStream" => {
-            "The OS images that pools can name. Its status is written by the vendor of the images, and read here."
+            "The OS images that pools can name. The controller fills the status of the object `cluster` from the labels of \
+             images, unless somebody else writes it. See [OS image streams](../os.md#os-image-streams)."
         }
         "InternalReleaseImage" => "Not acted on: it needs a registry on each control-plane host.",
         _ => return None,

@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::facts::Facts;
 use crate::plan::os_before::ImageGivenUp;
+use crate::system::os::extensions::is_within;
 use crate::system::os::reference::same_image;
-use crate::system::os::rpm_ostree::packages::is_within;
 use crate::system::os::{Deployment, OsStatus, masked, without};
 
 /// A change of the operating system.

@@ -1,5 +1,6 @@
 //! [`FakeOs`]: an operating system in memory that behaves as real ones do. A staged deployment is not booted yet. A
-//! boot makes it the booted one and keeps the previous one. A boot can also fail and come up in the old one.
+//! boot makes it the booted one and keeps the previous one. A boot can also fail and come up in the old one. What somebody else
+//! staged is neither replaced nor dropped.
 //!
 //! For tests and simulated nodes. Nothing is stored on disk.
 
@@ -32,6 +33,8 @@ struct State {
     /// Whether packages can be brought into the running system, and why that fails.
     can_live: bool,
     refuses_live: String,
+    /// What is staged was staged by somebody else: it is neither replaced nor dropped.
+    is_foreign: bool,
     /// What the running system is, if it is more than the deployment that was booted.
     live: Option<Deployment>,
     /// What was ever brought into the running system, each with the deployment that ran then.
@@ -55,6 +58,17 @@ impl State {
             seen.staged = seen.staged.filter(|staged| staged != live);
         }
         seen
+    }
+
+    /// Refuses to go on if somebody else staged what is staged.
+    fn refuse_foreign(&self) -> Result<(), OsError> {
+        match &self.status.staged {
+            Some(staged) if self.is_foreign => Err(OsError::new(format!(
+                "a deployment of {:?} is staged, and not by a MachineConfig; reboot into it, or drop it",
+                staged.image
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// The deployment that ran when this one was brought into the running system.
@@ -124,6 +138,20 @@ impl FakeOs {
         why.clone_into(&mut state.not_back);
     }
 
+    /// Stages a deployment as another program or a person does: real hosts let them replace what the agent staged.
+    pub fn stage_by_hand(&self, deployment: &Deployment) {
+        let mut state = self.state();
+        state.status.staged = Some(deployment.clone());
+        (state.is_foreign, state.again) = (true, false);
+    }
+
+    /// Drops what is staged, as a person does.
+    pub fn drop_by_hand(&self) {
+        let mut state = self.state();
+        state.status.staged = None;
+        (state.is_foreign, state.again) = (false, false);
+    }
+
     /// The extensions image with which an undo last staged something again.
     #[must_use]
     pub fn undone_with(&self) -> String {
@@ -149,7 +177,7 @@ impl FakeOs {
     /// one.
     pub fn boot(&self) {
         let mut state = self.state();
-        (state.live, state.again) = (None, false);
+        (state.live, state.again, state.is_foreign) = (None, false, false);
         let staged = state.status.staged.take();
         let falls_back = std::mem::take(&mut state.falls_back);
         if let Some(staged) = staged.filter(|_| !falls_back) {
@@ -212,6 +240,7 @@ impl OsBackend for FakeOs {
     }
 
     fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {
+        self.state().refuse_foreign()?;
         if self.state().hangs {
             pull.take_output(b"layers needed: 1 (5.0 MB)\n");
             while !pull.is_cancelled() {
@@ -238,6 +267,7 @@ impl OsBackend for FakeOs {
 
     fn stage(&mut self, target: &Deployment) -> Result<(), OsError> {
         let mut state = self.state();
+        state.refuse_foreign()?;
         if !target.image.is_empty() && !state.fetched.contains(&target.image) {
             return Err(OsError::new(format!("{} is not on the host: fetch it first", target.image)));
         }
@@ -290,6 +320,7 @@ impl OsBackend for FakeOs {
         if *state.status.next() == before {
             return Ok(());
         }
+        state.refuse_foreign()?;
         (state.status.staged, state.again) = (None, false);
         // What was brought into the running system was only staged: it is staged again later, in the deployment that ran then.
         let ran = state.ran_with(&before).cloned();

@@ -14,6 +14,7 @@ pub(crate) mod argument_rules;
 mod arguments;
 mod boot_space;
 mod credentials;
+pub(crate) mod extensions;
 #[cfg(test)]
 pub(crate) mod fake_programs;
 mod image_check;
@@ -41,9 +42,9 @@ const DEPLOYMENTS: [&str; 2] = ["/ostree/deploy", "/run/ostree/staged-deployment
 pub(crate) use argument_rules::{ArgumentRules, ArgumentSyntax};
 use desired::mask::argument;
 use desired::{DesiredOs, OsField};
+use extensions::is_within;
 use origin::OsOrigin;
 use reference::same_image;
-use rpm_ostree::packages::is_within;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::system::pull::Pull;
@@ -149,7 +150,16 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A back end that changes the operating system of one host. None of its changes takes effect before the next boot.
+/// A back end that changes the operating system of one host.
+///
+/// Its changes take effect at the next boot, with two exceptions: [`OsBackend::apply_live`] brings packages into the running system,
+/// and on hosts without images [`OsBackend::stage`] installs packages there at once. These hosts reboot nevertheless.
+///
+/// What needs a network is fetched before the drain, with two exceptions, which [`OsBackend::stage`] fetches: an image, where bootc
+/// is installed without `ostree container`, and the packages of another kernel for rpm-ostree.
+///
+/// A change that a crash interrupted is undone, and not continued: no step of it is repeated. [`OsBackend::undo`] itself may be
+/// interrupted, and is repeated then.
 pub trait OsBackend: Send + fmt::Debug {
     /// The name of the mechanism, such as rpm-ostree.
     fn name(&self) -> &'static str;
@@ -219,7 +229,7 @@ pub trait OsBackend: Send + fmt::Debug {
     /// interrupted one. `pull` tells the caller how far it is, and can end it.
     ///
     /// # Errors
-    /// It cannot be fetched, there is no space for it, or it was cancelled.
+    /// It cannot be fetched, there is no space for it, it was cancelled, or somebody else staged a deployment.
     fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError>;
     /// Returns a token for the deployment that the host would boot into now, for [`OsBackend::undo`]. It is recorded
     /// before anything is staged, because a crash may come in between.
@@ -235,10 +245,11 @@ pub trait OsBackend: Send + fmt::Debug {
     fn folder_of(&self, _before: &Token) -> Result<Option<String>, OsError> {
         Ok(None)
     }
-    /// Makes the host boot into a deployment that was fetched. Quick, and idempotent.
+    /// Makes the host boot into a deployment that was fetched. Quick, where nothing has to be fetched (see [`OsBackend`]). It may end
+    /// at any point; then [`OsBackend::undo`] follows.
     ///
     /// # Errors
-    /// The host refuses or fails.
+    /// The host refuses or fails, or somebody else staged a deployment: that one is not replaced.
     fn stage(&mut self, target: &Deployment) -> Result<(), OsError>;
     /// Whether this back end can bring packages that were staged into the running system (see [`OsBackend::apply_live`]). Cheap:
     /// no program is started, so it may turn out that the host's version cannot.
@@ -385,3 +396,6 @@ impl OsBackend for Unsupported {
         self.fail()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,8 @@
 //! whether this host is one of them. Each answers with the reason, so that `mco daemon plan` and the log can print why a
 //! back end was or was not chosen.
 //!
-//! A new back end is an implementation of [`OsBackend`] and the function [`Kind::open`] of its kind.
+//! A new back end is an implementation of [`OsBackend`] and a row of [`KINDS`] at its place in the order, with the functions that
+//! detect such a host and open the back end.
 //!
 //! Not here: what a back end does.
 

@@ -1,5 +1,6 @@
 //! A change that ends at any instruction: at every fault point (`fault_points`, `boot_fault_points`, and `loader` with a
-//! boot loader), by real kills (`kills`), and on real disks that fail (`broken_disks`).
+//! boot loader), by real kills (`kills`), on real disks that fail (`broken_disks`), and beside somebody who changes the operating
+//! system too (`foreign_deployment`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 #[path = "../common/mod.rs"]
@@ -12,6 +13,7 @@ mod prepared;
 mod boot_fault_points;
 mod broken_disks;
 mod fault_points;
+mod foreign_deployment;
 mod kills;
 mod live;
 mod live_undone;

@@ -187,7 +187,7 @@ fn an_os_that_somebody_changed_since_its_update_is_drift_and_the_force_file_brin
     let mut by_hand = os.clone().status().unwrap().booted;
     by_hand.kernel_arguments.push("debug".to_owned());
     by_hand.extensions.push("vim".to_owned());
-    os.clone().stage(&by_hand).unwrap();
+    os.stage_by_hand(&by_hand);
     let text = told(&mut host);
     assert!(text.contains("has in addition debug") && text.contains("no config names: vim"), "{text}");
     assert!(text.contains(host::paths::OS_KEPT) && text.lines().count() == 2, "{text}");
@@ -196,13 +196,21 @@ fn an_os_that_somebody_changed_since_its_update_is_drift_and_the_force_file_brin
     assert_eq!(told(&mut host), "");
     by_hand.image = "fake:1".to_owned();
     by_hand.kernel_arguments.retain(|a| a != "quiet");
-    os.clone().stage(&by_hand).unwrap();
+    os.stage_by_hand(&by_hand);
     let text = told(&mut host);
     assert!(text.contains("fake:1") && text.contains("lacks the kernel argument quiet"), "{text}");
     std::fs::write(dir.path().join("run/machine-config-daemon-force"), "").unwrap();
-    let facts = host.probe(&pair.new, &pair.new).unwrap();
-    let names = crate::prepared::names("new", "new");
-    let plan = crate::common::plan(&pair.new, &pair.new, &names, &crate::prepared::policy(), &facts).unwrap();
+    let again = |host: &mut host::Host| {
+        let facts = host.probe(&pair.new, &pair.new).unwrap();
+        let (names, policy) = (crate::prepared::names("new", "new"), crate::prepared::policy());
+        crate::common::plan(&pair.new, &pair.new, &names, &policy, &facts).unwrap()
+    };
+    let plan = again(&mut host);
+    let error = host.apply(&plan).unwrap_err().to_string();
+    assert!(error.contains("not by a MachineConfig"), "what somebody staged is not replaced: {error}");
+    boot(dir.path(), &os);
+    assert_eq!(host.recover().unwrap(), Recovery::Nothing);
+    let plan = again(&mut host);
     host.apply(&plan).unwrap();
     let mut os = os;
     let next = os.status().unwrap().next().clone();

@@ -308,6 +308,23 @@ mod tests {
     }
 
     #[test]
+    fn the_guide_lists_the_steps_and_those_that_hold_up_no_other_one() {
+        let guide = include_str!("../../../../docs/operations.md");
+        // The names between the two texts.
+        let names = |from: &str, to: &str| -> Vec<String> {
+            let (_, after) = guide.split_once(from).unwrap();
+            let (list, _) = after.split_once(to).unwrap();
+            list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+        };
+        let all = [Step::Settings].into_iter().chain(STEPS.iter().map(|d| d.step));
+        let all: Vec<String> = all.map(|step| step.to_string()).collect();
+        assert_eq!(names("The steps, in their order:", ".\n"), all);
+        let passed_over = STEPS.iter().filter(|d| !d.step.is_needed());
+        let passed_over: Vec<String> = passed_over.map(|d| d.step.to_string()).collect();
+        assert_eq!(names("A failure of", "holds up no other step"), passed_over);
+    }
+
+    #[test]
     fn each_step_comes_once_and_the_parts_are_rolled_out_in_their_order() {
         let order: Vec<Step> = STEPS.iter().map(|d| d.step).collect();
         let mut sorted = order.clone();

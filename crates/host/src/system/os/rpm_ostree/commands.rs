@@ -7,10 +7,11 @@
 
 use desired::DEFAULT_KERNEL;
 
-use super::packages::{KERNEL, is_kernel, of_extensions, of_kernel};
+use super::packages::{KERNEL, is_kernel, of_kernel};
 use super::status::RpmDeployment;
 use crate::system::os::Deployment;
 use crate::system::os::arguments::argument_changes;
+use crate::system::os::extensions::of_extensions;
 use crate::system::os::reference::{Reference, same_image};
 
 fn command<I: IntoIterator<Item = S>, S: Into<String>>(words: I) -> Vec<String> {

@@ -12,7 +12,7 @@
 mod commands;
 mod extensions_image;
 mod live;
-pub(crate) mod packages;
+mod packages;
 mod staged_again;
 mod status;
 

@@ -5,8 +5,9 @@
 
 use serde::Deserialize;
 
-use super::packages::{KERNEL, extensions, in_an_extension, is_kernel, kernel_type};
+use super::packages::{KERNEL, extensions, is_kernel, kernel_type};
 use crate::system::os::Deployment;
+use crate::system::os::extensions::in_an_extension;
 use crate::system::os::origin::OsOrigin;
 use crate::system::os::reference::Reference;
 
