@@ -2,8 +2,8 @@
 //!
 //! What it is not: the decision (see `policy` and `plan`), or the words (see `explain`).
 
-use crate::layered::ImageWait;
 use crate::os_image::OsImageWait;
+use crate::target::ImageWait;
 use crate::view::DaemonState;
 use api::k8s::Time;
 use api::v1alpha1::{GateOutcome, GateResult};

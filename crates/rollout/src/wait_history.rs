@@ -135,8 +135,8 @@ fn held(hold: &Hold) -> Cow<'static, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layered::Target;
     use crate::plan::{NodeStep, PoolPlan};
+    use crate::target::Target;
     use std::collections::BTreeMap;
 
     fn plan(config: &str, hold: Option<Hold>, step: Step) -> RolloutPlan {

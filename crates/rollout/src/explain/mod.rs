@@ -7,9 +7,9 @@ pub(crate) mod stuck;
 
 use crate::event::{EventObject, EventPlan};
 use crate::hold::{GateState, Hold, Prefetching, Reason, Wait};
-use crate::layered::Target;
 use crate::node::membership::{NoPool, Unmanaged};
 use crate::plan::{Capacity, NodeStep, PoolPlan, RolloutPlan, Step};
+use crate::target::Target;
 use crate::view::own;
 use api::names::{JOINING_TAINT, JOINING_TAINT_EFFECT};
 use std::fmt::{self, Display, Formatter};

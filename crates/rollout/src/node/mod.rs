@@ -11,7 +11,7 @@ pub(crate) mod membership;
 use crate::drain::may_return;
 use crate::facts::Unanswered;
 use crate::hold::Reason;
-use crate::layered::Layering;
+use crate::target::Layering;
 use crate::view::{CordonMark, DaemonState, NodeView};
 use api::drain_request::DrainVerb;
 use api::rendered::of_one_pool;

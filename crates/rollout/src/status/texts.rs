@@ -4,8 +4,8 @@
 
 use super::NAMED_NODES;
 use crate::inputs::PoolInput;
-use crate::layered::{BuildState, Target};
 use crate::node::Flags;
+use crate::target::{BuildState, Target};
 use crate::view::{NodeView, own};
 use api::conditions::{self, Condition};
 use api::names::pool_condition::{NODE_DEGRADED, PINNED_IMAGE_SETS_DEGRADED, RENDER_DEGRADED};

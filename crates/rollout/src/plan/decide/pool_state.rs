@@ -6,13 +6,13 @@
 use super::{Back, Eval, goal};
 use crate::hold::Hold;
 use crate::inputs::{Inputs, PoolInput};
-use crate::layered::Target;
 use crate::node::membership::BrokenSelector;
 use crate::node::{Desired, Flags, Goal, flags};
 use crate::os_image::OsImageWait;
 use crate::plan::capacity::{max_unavailable, measure};
 use crate::plan::prefetch::{self, Prefetch};
 use crate::policy::{self, Allowance, PolicyInput, PolicyPlan, PolicySubject, RejectedElsewhere};
+use crate::target::Target;
 use crate::view::NodeView;
 use api::text::{MAX_REASON_CHARS, cut};
 use api::v1alpha1::{DrainEnd, PoolProgress};
