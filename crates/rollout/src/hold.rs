@@ -247,7 +247,8 @@ pub enum Wait {
     /// This wave of the pool's policy goes first.
     Wave(Arc<str>),
     /// Its pods are looked at before it is cordoned.
-    Look,
+    #[serde(rename = "look")]
+    DrainOutlook,
     /// It is put aside, because its drain did not end.
     Aside {
         /// What its drain would wait for now, if it has been looked at.

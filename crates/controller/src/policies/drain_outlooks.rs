@@ -9,7 +9,7 @@ use client::call;
 use futures::future::join_all;
 use kube::Api;
 use kube::api::ListParams;
-use rollout::drain::{LOOK_COUNTS, LOOK_EVERY, Outlook, outlook};
+use rollout::drain::{OUTLOOK_INTERVAL, OUTLOOK_MAX_AGE, Outlook, outlook};
 use rollout::view::{BudgetView, Names, NodeView, PodView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,7 +45,7 @@ impl Drop for Task {
 impl DrainOutlooks {
     pub(super) fn known(&self) -> BTreeMap<Arc<str>, Outlook> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, (_, at)| at.elapsed() < LOOK_COUNTS);
+        known.retain(|_, (_, at)| at.elapsed() < OUTLOOK_MAX_AGE);
         known.iter().map(|(node, (outlook, _))| (node.clone(), outlook.clone())).collect()
     }
 
@@ -81,10 +81,10 @@ async fn run(
     let mut seen: BTreeMap<Arc<str>, Instant> = BTreeMap::new();
     loop {
         let nodes = wanted.borrow_and_update().clone();
-        seen.retain(|node, at| nodes.contains(node) && at.elapsed() < LOOK_EVERY);
+        seen.retain(|node, at| nodes.contains(node) && at.elapsed() < OUTLOOK_INTERVAL);
         let due: Vec<Arc<str>> = nodes.iter().filter(|n| !seen.contains_key(*n)).cloned().collect();
         if !due.is_empty() {
-            let looked = look(&shared, &due).await;
+            let looked = read_outlooks(&shared, &due).await;
             let at = Instant::now();
             seen.extend(due.iter().map(|node| (node.clone(), at)));
             let news = {
@@ -99,7 +99,10 @@ async fn run(
                 shared.mark_cluster();
             }
         }
-        let next = seen.values().min().map_or_else(|| Instant::now() + LOOK_EVERY, |at| *at + LOOK_EVERY);
+        let next = seen
+            .values()
+            .min()
+            .map_or_else(|| Instant::now() + OUTLOOK_INTERVAL, |at| *at + OUTLOOK_INTERVAL);
         tokio::select! {
             changed = wanted.changed() => if changed.is_err() { return },
             () = tokio::time::sleep_until(next) => {}
@@ -108,7 +111,7 @@ async fn run(
 }
 
 /// Lists pods and budgets, and judges each of these nodes.
-async fn look(shared: &Shared, nodes: &[Arc<str>]) -> Vec<(Arc<str>, Outlook)> {
+async fn read_outlooks(shared: &Shared, nodes: &[Arc<str>]) -> Vec<(Arc<str>, Outlook)> {
     let budgets: Api<PodDisruptionBudget> = Api::all(shared.client.clone());
     let what = || "list poddisruptionbudgets".to_owned();
     let budgets: Vec<BudgetView> = match call(what, budgets.list(&ListParams::default())).await {
@@ -120,12 +123,12 @@ async fn look(shared: &Shared, nodes: &[Arc<str>]) -> Vec<(Arc<str>, Outlook)> {
     };
     let mut all = vec![];
     for some in nodes.chunks(IN_FLIGHT) {
-        all.extend(join_all(some.iter().map(|node| look_at(shared, node, &budgets))).await);
+        all.extend(join_all(some.iter().map(|node| read_outlook(shared, node, &budgets))).await);
     }
     all
 }
 
-async fn look_at(shared: &Shared, node: &Arc<str>, budgets: &[BudgetView]) -> (Arc<str>, Outlook) {
+async fn read_outlook(shared: &Shared, node: &Arc<str>, budgets: &[BudgetView]) -> (Arc<str>, Outlook) {
     let pods: Api<Pod> = Api::all(shared.client.clone());
     let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
     let seen = match call(|| format!("list of the pods of node {node}"), pods.list(&params)).await {

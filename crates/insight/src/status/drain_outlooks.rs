@@ -11,7 +11,7 @@ use futures::future::{BoxFuture, join_all};
 use kube::api::ListParams;
 use kube::{Api, Client};
 use rollout::RolloutPlan;
-use rollout::drain::{LOOK_COUNTS, LOOK_EVERY, Outlook, outlook};
+use rollout::drain::{OUTLOOK_INTERVAL, OUTLOOK_MAX_AGE, Outlook, outlook};
 use rollout::view::{BudgetView, Names, NodeView, PodView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -73,7 +73,7 @@ impl DrainOutlooks {
 
     /// What drains would do, as far as it is known. `None`: this person may not look, and then no node waits for a look.
     pub(super) fn outlooks(&self) -> Option<BTreeMap<Arc<str>, Outlook>> {
-        let counts = self.known.iter().filter(|(_, (_, at))| at.elapsed() < LOOK_COUNTS);
+        let counts = self.known.iter().filter(|(_, (_, at))| at.elapsed() < OUTLOOK_MAX_AGE);
         let known = counts.map(|(node, (outlook, _))| (node.clone(), outlook.clone())).collect();
         self.refused.is_none().then_some(known)
     }
@@ -104,7 +104,7 @@ impl DrainOutlooks {
             return (vec![], again);
         }
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = |node: &Arc<str>| self.tried.get(node).map(|at| *at + LOOK_EVERY);
+        let next = |node: &Arc<str>| self.tried.get(node).map(|at| *at + OUTLOOK_INTERVAL);
         let now = Instant::now();
         let due = wanted.iter().filter(|node| next(node).is_none_or(|at| at <= now)).cloned().collect();
         (due, wanted.iter().filter_map(next).filter(|at| *at > now).min())
@@ -151,7 +151,7 @@ impl DrainOutlooks {
         }
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         self.tried.retain(|node, _| wanted.contains(node));
-        self.known.retain(|_, (_, at)| at.elapsed() < LOOK_COUNTS);
+        self.known.retain(|_, (_, at)| at.elapsed() < OUTLOOK_MAX_AGE);
         drop(wanted);
         before != self.outlooks()
     }

@@ -12,7 +12,7 @@ mod outlook;
 mod pods;
 mod report;
 
-pub use outlook::{LOOK_COUNTS, LOOK_EVERY, Outlook, outlook};
+pub use outlook::{OUTLOOK_INTERVAL, OUTLOOK_MAX_AGE, Outlook, outlook};
 pub use pods::{
     Answer, Attempt, Blocker, ECHO, Evict, RETRY_ALLOWED, RETRY_MAX, RETRY_MIN, Skip, Skipped, Waiting,
 };

@@ -171,7 +171,7 @@ impl Display for Wait {
             Self::PoolLabels(pool) => write!(f, "it booted into pool {pool} and gets its labels first"),
             Self::Prefetch(how) => how.fmt(f),
             Self::Wave(wave) => write!(f, "wave {wave} goes first"),
-            Self::Look => f.write_str("it is looked at what its drain would wait for"),
+            Self::DrainOutlook => f.write_str("it is looked at what its drain would wait for"),
             Self::Aside { why } => {
                 f.write_str("put aside, because its drain did not end; ")?;
                 if let Some(why) = why {
@@ -233,7 +233,7 @@ impl Step {
             Self::Waits(Wait::Prefetch(_)) => ("Waiting", "Prefetch"),
             Self::Waits(Wait::Wave(_)) => ("Waiting", "Wave"),
             Self::Waits(Wait::Zone { .. }) => ("Waiting", "Zone"),
-            Self::Waits(Wait::Look) => ("Waiting", "Look"),
+            Self::Waits(Wait::DrainOutlook) => ("Waiting", "Look"),
             Self::Waits(Wait::Aside { .. }) => ("Waiting", "Quarantine"),
         }
     }

@@ -117,7 +117,7 @@ pub(super) fn choose(
         candidates.sort_by_key(|(node, _)| leave.joining(node).is_none());
     }
     if leave.looks && !leave.back {
-        candidates = choice.look(candidates, capacity.free, &facts.outlooks);
+        candidates = choice.order_by_outlook(candidates, capacity.free, &facts.outlooks);
     } else {
         candidates.retain(|(_, f)| !f.aside || leave.back);
     }
@@ -185,7 +185,7 @@ impl<'a> ZoneRoom<'a> {
 impl Choice {
     /// Puts nodes first whose drains end, as far as they were looked at, and leaves out those that were not, and those that
     /// are put aside and would wait again. As many are looked at as may go.
-    fn look<'a>(
+    fn order_by_outlook<'a>(
         &mut self,
         candidates: Vec<(&'a NodeView, Flags)>,
         free: usize,

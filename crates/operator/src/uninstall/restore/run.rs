@@ -79,7 +79,7 @@ async fn etcd(client: &Client) -> Result<Vec<EtcdMember>, CallError> {
 ///
 /// # Errors
 /// The API server's answer.
-pub async fn look_at_hosts(client: &Client) -> Result<Vec<NodeToRestore>, UninstallError> {
+pub async fn nodes_to_restore(client: &Client) -> Result<Vec<NodeToRestore>, UninstallError> {
     Ok(members(&nodes(client).await?, &cluster::pools(client).await?))
 }
 

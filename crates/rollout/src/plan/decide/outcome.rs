@@ -224,7 +224,7 @@ impl<'a> Eval<'a> {
                 };
                 Step::Waits(Wait::Aside { why })
             } else if choice.unseen.contains(&*node.name) {
-                Step::Waits(Wait::Look)
+                Step::Waits(Wait::DrainOutlook)
             } else if choice.deferred.as_deref() == Some(&*node.name) {
                 Step::Waits(Wait::RunsOperator)
             } else if let Some(wait) = choice.turned.get(&*node.name) {

@@ -2,7 +2,7 @@
 //!
 //! What it is not: what the calendar says of a time (see `policy::waves`).
 
-use super::{Look, PolicyOutcome};
+use super::{Evaluation, PolicyOutcome};
 use crate::hold::Hold;
 use crate::policy::waves::{Exemption, calendar};
 use crate::policy::{ChangeAsked, ChangeCost, earlier};
@@ -10,7 +10,7 @@ use api::v1alpha1::MaxDisruption;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-impl Look<'_> {
+impl Evaluation<'_> {
     /// Holds nodes back outside of windows and within freezes, unless what they would take may pass.
     pub(super) fn hold_outside_windows(&self, next: &mut PolicyOutcome) {
         let when = calendar(self.policy, self.now);

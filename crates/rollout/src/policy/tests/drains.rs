@@ -110,7 +110,7 @@ fn nodes_are_looked_at_before_they_are_cordoned_and_those_that_cannot_drain_go_l
         assert_eq!((&*goes(&plan), &*looks(&plan)), (goes_now, looked_at), "{known:?}: {plan}");
     }
     let plan = looked(&nodes, &quarantine(), &[], 1);
-    assert_eq!(plan.nodes[0].step, Step::Waits(Wait::Look));
+    assert_eq!(plan.nodes[0].step, Step::Waits(Wait::DrainOutlook));
     // Whoever asks for no limit of drains is not made to wait for looks.
     assert_eq!(goes(&looked(&nodes, &Policy::default(), &[], 1)), "a");
 }
