@@ -250,7 +250,8 @@ pub enum Wait {
     #[serde(rename = "look")]
     DrainOutlook,
     /// It is put aside, because its drain did not end.
-    Aside {
+    #[serde(rename = "aside")]
+    Quarantined {
         /// What its drain would wait for now, if it has been looked at.
         why: Option<String>,
     },
@@ -276,4 +277,21 @@ pub enum Prefetching {
         /// What its agent says.
         why: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn waits_whose_rust_names_changed_are_serialised_as_before() {
+        for (wait, want) in [
+            (Wait::DrainOutlook, json!("look")),
+            (Wait::Quarantined { why: None }, json!({"aside": {"why": null}})),
+        ] {
+            assert_eq!(serde_json::to_value(&wait).unwrap(), want);
+            assert_eq!(serde_json::from_value::<Wait>(want).unwrap(), wait);
+        }
+    }
 }

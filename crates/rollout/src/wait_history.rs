@@ -108,7 +108,7 @@ fn about(wait: &Wait, hold: Option<&Hold>) -> Cow<'static, str> {
         Wait::Prefetch(_) => "the fetch of the OS image".into(),
         Wait::Wave(wave) => format!("wave {wave}").into(),
         Wait::DrainOutlook => "a look at its pods".into(),
-        Wait::Aside { .. } => "its pods, put aside".into(),
+        Wait::Quarantined { .. } => "its pods, put aside".into(),
         Wait::Zone { zone, .. } if zone.is_empty() => "a free slot without a zone".into(),
         Wait::Zone { zone, .. } => format!("a free slot in zone {zone}").into(),
     }

@@ -172,7 +172,7 @@ impl Display for Wait {
             Self::Prefetch(how) => how.fmt(f),
             Self::Wave(wave) => write!(f, "wave {wave} goes first"),
             Self::DrainOutlook => f.write_str("it is looked at what its drain would wait for"),
-            Self::Aside { why } => {
+            Self::Quarantined { why } => {
                 f.write_str("put aside, because its drain did not end; ")?;
                 if let Some(why) = why {
                     write!(f, "it would wait for {why}; ")?;
@@ -234,7 +234,7 @@ impl Step {
             Self::Waits(Wait::Wave(_)) => ("Waiting", "Wave"),
             Self::Waits(Wait::Zone { .. }) => ("Waiting", "Zone"),
             Self::Waits(Wait::DrainOutlook) => ("Waiting", "Look"),
-            Self::Waits(Wait::Aside { .. }) => ("Waiting", "Quarantine"),
+            Self::Waits(Wait::Quarantined { .. }) => ("Waiting", "Quarantine"),
         }
     }
 

@@ -85,7 +85,7 @@ pub(super) fn choose(
         let allowed = leave.allows(&node.name) || flags.stranded || joins.is_some();
         // On the way back a node may be out of service because of the config that it leaves.
         let asked = leave.back && flags.candidate;
-        let returns = flags.aside && flags.ready && !flags.waiting;
+        let returns = flags.quarantined && flags.ready && !flags.waiting;
         if (flags.can_be_asked() || asked || returns) && allowed {
             candidates.push((node, flags));
         }
@@ -119,7 +119,7 @@ pub(super) fn choose(
     if leave.looks && !leave.back {
         candidates = choice.order_by_outlook(candidates, capacity.free, &facts.outlooks);
     } else {
-        candidates.retain(|(_, f)| !f.aside || leave.back);
+        candidates.retain(|(_, f)| !f.quarantined || leave.back);
     }
     for (node, flags) in candidates {
         let has_slot = flags.stranded || flags.waiting || leave.back && flags.unavailable && !flags.broken;
@@ -196,13 +196,13 @@ impl Choice {
             // It is out of service, on its way already, or has no workload yet.
             let has_slot = flags.stranded || flags.waiting || flags.unavailable;
             let joins = node.current_config.as_deref() == Some(EMPTY_CONFIG);
-            if (has_slot || joins) && !flags.aside {
+            if (has_slot || joins) && !flags.quarantined {
                 now.push((0, node, flags));
                 continue;
             }
             let may_look = self.looks.len() < MOST_LOOKS;
             match known.get(&node.name) {
-                seen if flags.aside => {
+                seen if flags.quarantined => {
                     self.looks.extend(may_look.then(|| node.name.clone()));
                     if let Some(Outlook::Ends | Outlook::Loses(_)) = seen {
                         now.push((3, node, flags));

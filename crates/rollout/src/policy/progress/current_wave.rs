@@ -277,8 +277,8 @@ impl Evaluation<'_> {
         let mut out: Vec<&NodeView> =
             self.nodes.iter().filter(|(_, f)| f.unrelated).map(|(n, _)| *n).collect();
         out.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        let aside = self.nodes.iter().filter(|(_, f)| f.aside).map(|(n, _)| &*n.name);
-        out.into_iter().take(limit).map(|n| &*n.name).chain(aside).collect()
+        let quarantined = self.nodes.iter().filter(|(_, f)| f.quarantined).map(|(n, _)| &*n.name);
+        out.into_iter().take(limit).map(|n| &*n.name).chain(quarantined).collect()
     }
 
     /// Nodes that an earlier change left in a config that may be why a gate fails: one that is rejected, or, for nodes of

@@ -31,8 +31,10 @@ impl Evaluation<'_> {
     /// by what waits: one drain and one reboot do for both. `asked`: the changes whose cost matters.
     fn taking_along(&self, asked: &mut Vec<ChangeAsked>) -> HashSet<Arc<str>> {
         // What an OS image costs is not known.
-        let nodes =
-            self.nodes.iter().filter(|(_, f)| self.about.plain && f.waiting && !f.recallable && !f.aside);
+        let nodes = self
+            .nodes
+            .iter()
+            .filter(|(_, f)| self.about.plain && f.waiting && !f.recallable && !f.quarantined);
         let mut along = HashSet::new();
         for (node, _) in nodes {
             let (Some(from), Some(desired)) = (&node.current_config, &node.desired_config) else { continue };
@@ -59,7 +61,7 @@ impl Evaluation<'_> {
             return false;
         }
         // A node that is put aside is updated as soon as its pods can leave.
-        let asks = self.nodes.iter().filter(|(_, f)| f.can_be_asked() || f.aside);
+        let asks = self.nodes.iter().filter(|(_, f)| f.can_be_asked() || f.quarantined);
         let from: BTreeSet<Arc<str>> = asks.filter_map(|(n, _)| n.current_config.clone()).collect();
         // If nobody asks, nothing shows that what comes next may pass.
         let mut passes = !from.is_empty();

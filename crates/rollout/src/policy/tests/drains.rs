@@ -125,7 +125,7 @@ fn a_node_whose_drain_does_not_end_is_called_back_and_put_aside_and_another_one_
     assert_eq!(patch.desired_config, crate::Change::Set(OLD.into()), "{plan}");
     assert!(patch.quarantine.is_keep(), "{plan}");
     assert_eq!(goes(&plan), "", "its slot is free only when it is in service again");
-    assert!(matches!(plan.nodes[0].step, Step::Waits(Wait::Aside { .. })), "{plan}");
+    assert!(matches!(plan.nodes[0].step, Step::Waits(Wait::Quarantined { .. })), "{plan}");
     nodes[0] = patch.applied_to(&nodes[0]);
     let plan = looked(&nodes, &quarantine(), &known, 1);
     assert!(plan.patches.iter().all(|p| &*p.node != "a"), "it stays called back: {plan}");
@@ -161,7 +161,7 @@ fn a_node_whose_drain_does_not_end_is_called_back_and_put_aside_and_another_one_
 }
 
 /// Node `a` is put aside, and all others are done.
-fn one_is_aside() -> Vec<NodeView> {
+fn one_is_quarantined() -> Vec<NodeView> {
     let mut nodes: Vec<NodeView> = ["a", "b", "c"].map(|n| node(n, "z", NEW, NEW)).into();
     nodes[0] = node("a", "z", OLD, OLD);
     nodes[0].quarantine = Some(NEW.into());
@@ -177,12 +177,12 @@ fn a_node_that_is_put_aside_waits_for_the_window_too() {
     for (least, want) in [(None, ""), (Some(MaxDisruption::Drain), "a")] {
         let costs = [(asks.clone(), ChangeCost { least, certificates: false })].into();
         let facts = PolicyFacts { costs, ..PolicyFacts::default() };
-        let plan = looked_with(&one_is_aside(), Some((&policy, &facts)), &known, |_| {});
+        let plan = looked_with(&one_is_quarantined(), Some((&policy, &facts)), &known, |_| {});
         assert_eq!(goes(&plan), want, "{plan}");
         assert_eq!(plan.hold.is_some(), want.is_empty(), "{plan}");
     }
     // If no node can be asked, nothing shows that the change may pass.
-    let mut nodes = one_is_aside();
+    let mut nodes = one_is_quarantined();
     nodes[0].quarantine = None;
     nodes[0].not_ready = Some("NotReady".into());
     let facts = PolicyFacts::default();
@@ -253,7 +253,7 @@ fn a_node_is_not_put_aside_any_longer_than_a_policy_asks_for_it() {
     let without = Policy { node_deadline: Some(hours(1)), ..Policy::default() };
     let known = [("a", Outlook::Ends)];
     for policy in [None, Some(&without), Some(&report)] {
-        let plan = looked_with(&one_is_aside(), policy.map(|p| (p, &facts)), &known, |_| {});
+        let plan = looked_with(&one_is_quarantined(), policy.map(|p| (p, &facts)), &known, |_| {});
         let patch = plan.patches.iter().find(|p| &*p.node == "a").unwrap();
         assert_eq!((&*goes(&plan), &patch.quarantine), ("a", &crate::Change::Remove), "{policy:?}: {plan}");
     }
@@ -262,7 +262,7 @@ fn a_node_is_not_put_aside_any_longer_than_a_policy_asks_for_it() {
     let patch = plan.patches.iter().find(|p| &*p.node == "a").unwrap();
     assert_eq!((&patch.quarantine, &patch.desired_config), (&crate::Change::Remove, &crate::Change::Keep));
     // Of a policy that cannot be used it is not known what it asks for.
-    let plan = unusable(&one_is_aside());
+    let plan = unusable(&one_is_quarantined());
     assert!(plan.patches.iter().all(|p| p.quarantine.is_keep()), "{plan}");
 }
 
@@ -275,7 +275,7 @@ fn a_node_whose_drain_was_given_up_is_called_back_also_while_its_pool_is_paused(
         let patch = plan.patches.iter().find(|p| &*p.node == "a").unwrap();
         assert_eq!(patch.desired_config, crate::Change::Set(OLD.into()), "{plan}");
         assert!(patch.quarantine.is_keep(), "{plan}");
-        assert!(matches!(plan.nodes[0].step, Step::Waits(Wait::Aside { .. })), "{plan}");
+        assert!(matches!(plan.nodes[0].step, Step::Waits(Wait::Quarantined { .. })), "{plan}");
         let called = patch.applied_to(&given_up());
         let plan = looked_with(&[called], with, &[], |pool| pool.spec.paused = true);
         assert!(plan.patches.is_empty(), "{plan}");

@@ -121,11 +121,11 @@ fn nodes_that_wait_for_a_window_alone_are_told_what_to_take_if_somebody_reboots_
     marked[3].unschedulable = true;
     marked[4].state = crate::view::DaemonState::Working;
     marked[5].quarantine = Some("new".into());
-    let aside = Policy {
+    let quarantines = Policy {
         drain: Some(crate::drain::DrainLimit { after: hours(1), then: api::v1alpha1::DrainEnd::Quarantine }),
         ..policy.clone()
     };
-    let plan = planned(&marked, &aside, &nothing, NOON);
+    let plan = planned(&marked, &quarantines, &nothing, NOON);
     assert_eq!((&*marks(&plan), &*removed(&plan)), ("", "ef"), "{plan}");
     // The window opens, a freeze begins, the policy goes, the pool has another config or has rejected this one: it is gone.
     let mut all = six(0, 0);
