@@ -47,7 +47,7 @@ pub use patch::{Change, NodePatch};
 pub use plan::capacity::max_unavailable;
 pub use plan::decide::plan;
 pub use plan::{Capacity, NodeStep, PoolPlan, RolloutPlan, Step};
-pub use status::pin::{InForce, history_with, past_configs, pinned_config, previous_config};
+pub use status::pin::{PastConfig, history_with, past_configs, pinned_config, previous_config};
 pub use status::pinned_text;
 pub use target::{BuildState, ImageWait, Layering, OsBuildView, OsConfigView, Target};
 
