@@ -115,7 +115,7 @@ impl Machine {
         *self.last_reason() = LastReason::default();
         if let Some((config, wanted)) = unrecorded {
             let names = Names { current: name.clone(), desired: name.clone() };
-            let change = Change::to_parsed(wanted, &config.spec, names).map_err(|e| refusal(&e))?;
+            let change = Change::adopt_parsed(wanted, &config.spec, names).map_err(|e| refusal(&e))?;
             let facts = host.inspect(&change)?;
             let plan = change.plan(&DisruptionPolicy::default(), &facts).map_err(|e| refusal(&e))?;
             host.apply(&plan)?;
