@@ -156,7 +156,7 @@ impl Machine {
 
     /// Refuses a change on a host that has drifted, except for drift that the change itself or the rules repair.
     pub(crate) fn refuse_drifted(&self, host: &mut Host, change: &Change) -> Result<(), MachineError> {
-        let mut found = host.drifts_in_way(change)?;
+        let mut found = host.blocking_drifts(change)?;
         // Drift that the rules would repair is no obstacle: the change writes every path that differs anyway.
         found.retain(|d| self.rules().action(d) == DriftAction::Report);
         if found.is_empty() {

@@ -44,7 +44,7 @@ use desired::DisruptionPolicy;
 pub use host_plan::HostPlan;
 
 /// A change from one config to another. Both are parsed here, once. The result can be inspected, compared and planned
-/// as often as needed ([`crate::Host::inspect`], [`crate::Host::drifts_in_way`], [`Change::plan`]).
+/// as often as needed ([`crate::Host::inspect`], [`crate::Host::blocking_drifts`], [`Change::plan`]).
 #[derive(Clone)]
 pub struct Change {
     names: Names,
