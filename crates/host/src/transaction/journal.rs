@@ -47,7 +47,7 @@ const DATA: &str = "/var/lib/machine-config-daemon/journal/undo.data";
 const SERVICES: &str = "/var/lib/machine-config-daemon/journal/services";
 /// What a trial, or the way back from a change, leaves beside its journal.
 const REMAINS: [&str; 5] =
-    [paths::TRIAL_CLOCK, paths::TRIAL_VERDICT, paths::INTERRUPTED, paths::TRIAL_RESERVE, paths::LEFT_BEHIND];
+    [paths::TRIAL_CLOCK, paths::TRIAL_VERDICT, paths::INTERRUPTED, paths::TRIAL_RESERVE, paths::ETC_MERGE];
 /// How many damaged journals are kept for people to examine.
 const DAMAGED_KEPT: usize = 3;
 

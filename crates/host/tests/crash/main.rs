@@ -11,12 +11,12 @@ mod prepared;
 
 mod boot_fault_points;
 mod broken_disks;
+mod etc_merge;
 mod fault_points;
 mod kills;
 mod live;
 mod live_undone;
 mod loader;
-mod merge;
 mod os_history;
 mod outcome;
 mod packages;

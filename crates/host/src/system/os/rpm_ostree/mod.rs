@@ -13,7 +13,7 @@ mod commands;
 mod extensions_image;
 mod live;
 pub(crate) mod packages;
-mod staged_again;
+mod restage;
 mod status;
 
 use std::time::Duration;
@@ -21,7 +21,7 @@ use std::time::Duration;
 use desired::OsField;
 
 use crate::disk::root::Root;
-use crate::paths::{JOURNAL_DIR, OS_STAGED_AGAIN};
+use crate::paths::{JOURNAL_DIR, RESTAGED_PACKAGES};
 use crate::system::os::arguments::{booted_arguments, of_deployment, really_booted, without_secrets};
 use crate::system::os::origin::OsOrigin;
 use crate::system::os::ostree_repository::{CONTAINER, OSTREE};
@@ -353,7 +353,7 @@ impl OsBackend for RpmOstree {
     }
 
     fn keep(&mut self) -> Result<(), OsError> {
-        Ok(self.root.remove(OS_STAGED_AGAIN)?)
+        Ok(self.root.remove(RESTAGED_PACKAGES)?)
     }
 
     fn is_unkept(&self) -> Result<bool, OsError> {

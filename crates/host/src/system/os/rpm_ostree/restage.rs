@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{RpmOstree, STAGE, staged};
 use crate::disk::found::PRIVATE;
-use crate::paths::{FORCE_FILE, OS_STAGED_AGAIN};
+use crate::paths::{FORCE_FILE, RESTAGED_PACKAGES};
 use crate::system::os::undo_token::{LiveBefore, UndoToken};
 use crate::system::os::{OsError, Token};
 use crate::system::pull::Pull;
@@ -76,9 +76,9 @@ impl RpmOstree {
 
     /// The record. One that cannot be read is as good as none: the packages are staged once more.
     fn staged_again(&self) -> Result<Option<StagedAgain>, OsError> {
-        let Some(text) = self.root.text(OS_STAGED_AGAIN)? else { return Ok(None) };
+        let Some(text) = self.root.text(RESTAGED_PACKAGES)? else { return Ok(None) };
         Ok(serde_json::from_str(&text)
-            .inspect_err(|error| tracing::warn!(%error, "{OS_STAGED_AGAIN} cannot be read"))
+            .inspect_err(|error| tracing::warn!(%error, "{RESTAGED_PACKAGES} cannot be read"))
             .ok())
     }
 
@@ -152,7 +152,7 @@ impl RpmOstree {
         };
         let again = StagedAgain { stands_for: before.id.clone(), outcome };
         let json = serde_json::to_vec(&again).map_err(|e| OsError::new(e.to_string()))?;
-        Ok(self.root.write_bytes(OS_STAGED_AGAIN, &json, PRIVATE)?)
+        Ok(self.root.write_bytes(RESTAGED_PACKAGES, &json, PRIVATE)?)
     }
 
     /// See [`crate::system::os::OsBackend::bring_back_live`]. In a later boot it is not tried: the services of these packages did not
@@ -197,6 +197,6 @@ impl RpmOstree {
     pub(super) fn has_needless_record(&self) -> Result<bool, OsError> {
         let failed =
             matches!(self.staged_again()?, Some(StagedAgain { outcome: Outcome::Failed { .. }, .. }));
-        Ok(!failed && !self.root.found(OS_STAGED_AGAIN)?.is_absent())
+        Ok(!failed && !self.root.found(RESTAGED_PACKAGES)?.is_absent())
     }
 }

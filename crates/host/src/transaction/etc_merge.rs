@@ -167,16 +167,16 @@ impl Host {
     }
 
     fn note(&self) -> Result<Option<Note>, Error> {
-        let bytes = self.root.read_if_there(paths::LEFT_BEHIND)?;
+        let bytes = self.root.read_if_there(paths::ETC_MERGE)?;
         let unreadable =
-            |e: serde_json::Error| Error::Config { name: paths::LEFT_BEHIND.to_owned(), why: e.to_string() };
+            |e: serde_json::Error| Error::Config { name: paths::ETC_MERGE.to_owned(), why: e.to_string() };
         bytes.map(|b| serde_json::from_slice(&b).map_err(unreadable)).transpose()
     }
 
     fn write_note(&self, note: &Note) -> Result<(), Error> {
         let json = serde_json::to_vec(note)
-            .map_err(|e| Error::Config { name: paths::LEFT_BEHIND.to_owned(), why: e.to_string() })?;
-        Ok(self.root.write_bytes(paths::LEFT_BEHIND, &json, PRIVATE)?)
+            .map_err(|e| Error::Config { name: paths::ETC_MERGE.to_owned(), why: e.to_string() })?;
+        Ok(self.root.write_bytes(paths::ETC_MERGE, &json, PRIVATE)?)
     }
 }
 

@@ -212,7 +212,7 @@ impl Undone {
     }
 
     fn record(&self) -> Option<String> {
-        std::fs::read_to_string(self.rig._dir.path().join(OS_STAGED_AGAIN.trim_start_matches('/'))).ok()
+        std::fs::read_to_string(self.rig._dir.path().join(RESTAGED_PACKAGES.trim_start_matches('/'))).ok()
     }
 }
 
@@ -310,7 +310,7 @@ fn the_record_of_what_was_staged_again_goes_when_no_undo_can_need_it() {
     undone.rig.os.keep().unwrap();
     assert_eq!((undone.record(), undone.rig.os.is_unkept().unwrap()), (None, false));
     // One that is damaged, too.
-    undone.rig.os.root.write_bytes(OS_STAGED_AGAIN, b"{", crate::disk::found::PRIVATE).unwrap();
+    undone.rig.os.root.write_bytes(RESTAGED_PACKAGES, b"{", crate::disk::found::PRIVATE).unwrap();
     assert!(undone.rig.os.is_unkept().unwrap());
     undone.rig.os.keep().unwrap();
     assert_eq!(undone.record(), None);
