@@ -218,7 +218,7 @@ impl Watches<'_> {
         self.spawn(pods, store, |p: Pod| Ok(operator_node(&p)), self.plan_input());
         for ((namespace, labels), store) in EtcdMember::PLACES.into_iter().zip(&stores.etcd) {
             let pods = self.pods(namespace, labels, ReadRequirement::WhereServed, store.clone());
-            self.spawn(pods, store, |p: Pod| Ok(EtcdMember::of(&p)), self.plan_input());
+            self.spawn(pods, store, |p: Pod| Ok(EtcdMember::from_pod(&p)), self.plan_input());
         }
     }
 

@@ -14,7 +14,8 @@ mod report;
 
 pub use outlook::{OUTLOOK_INTERVAL, OUTLOOK_MAX_AGE, Outlook, outlook};
 pub use pods::{
-    Answer, Attempt, Blocker, ECHO, Evict, RETRY_ALLOWED, RETRY_MAX, RETRY_MIN, Skip, Skipped, Waiting,
+    Answer, Attempt, Blocker, EVICTION_VISIBLE_WITHIN, Evict, RETRY_ALLOWED, RETRY_MAX, RETRY_MIN, Skip,
+    Skipped, Waiting,
 };
 pub use report::plan_unreadable;
 

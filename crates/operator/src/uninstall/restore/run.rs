@@ -70,7 +70,7 @@ async fn etcd(client: &Client) -> Result<Vec<EtcdMember>, CallError> {
         let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
         let what = || format!("list pods of etcd in {namespace}");
         let pods = call(what, api.list(&ListParams::default().labels(label))).await?;
-        all.extend(pods.items.iter().filter_map(EtcdMember::of));
+        all.extend(pods.items.iter().filter_map(EtcdMember::from_pod));
     }
     Ok(all)
 }

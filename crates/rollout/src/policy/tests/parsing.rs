@@ -121,7 +121,7 @@ fn take(
     let baseline: Option<Vec<String>> = baseline.map(|b| b.iter().map(|s| (*s).to_owned()).collect());
     let mut record = Record::default();
     for reading in readings {
-        record.take(&gate, baseline.as_deref(), reading.clone());
+        record.record_check(&gate, baseline.as_deref(), reading.clone());
     }
     match record.state.unwrap() {
         GateState::Passed => "passed".to_owned(),
