@@ -20,7 +20,9 @@ use std::collections::BTreeSet;
 use desired::DisruptionPolicy;
 use serde::{Deserialize, Serialize};
 
-use crate::disk::found::{Found, FsError, PLAIN, PRIVATE, PRIVATE_DIR};
+use crate::disk::attributes::{PLAIN, PRIVATE, PRIVATE_DIR};
+use crate::disk::fs_error::FsError;
+use crate::disk::path_state::PathState;
 use crate::disk::root::Root;
 use crate::drift::baseline::{Baseline, Expected};
 use crate::drift::compare::path_drift;
@@ -187,7 +189,7 @@ struct Merge {
 }
 
 impl Merge {
-    fn before(&self, path: &str) -> Result<Found, FsError> {
+    fn before(&self, path: &str) -> Result<PathState, FsError> {
         self.root.found(&format!("{}{path}", self.old))
     }
 
@@ -200,7 +202,7 @@ impl Merge {
     fn bring_record(&self) -> Result<(), FsError> {
         for path in [paths::CURRENT_CONFIG, paths::CURRENT_IMAGE] {
             let before = self.before(path)?;
-            if matches!(before, Found::File { .. })
+            if matches!(before, PathState::File { .. })
                 && !same(&before, &self.root.found(path)?)
                 && self.is_of_image(path)?
             {
@@ -254,7 +256,7 @@ impl Merge {
         for dir in self.root.list(&format!("{top}{}", paths::UNITS_DIR))? {
             let link = format!("{}/{dir}/{unit}", paths::UNITS_DIR);
             if (dir.ends_with(".wants") || dir.ends_with(".requires"))
-                && matches!(self.root.found(&format!("{top}{link}"))?, Found::Link { .. })
+                && matches!(self.root.found(&format!("{top}{link}"))?, PathState::Link { .. })
             {
                 out.insert(link);
             }
@@ -272,37 +274,37 @@ impl Merge {
         let (kept, stamped) = (self.root.found(&original)?, !self.root.found(&stamp)?.is_absent());
         // The pool's image had this file when the original was saved.
         let is_wanted = match (&kept, want) {
-            (Found::File { len, sha256, .. }, Expected::File { len: l, sha256: s, .. }) => {
+            (PathState::File { len, sha256, .. }, Expected::File { len: l, sha256: s, .. }) => {
                 len == l && sha256 == s
             }
-            (Found::Link { target, .. }, Expected::Link { target: t, hard: false, .. }) => target == t,
+            (PathState::Link { target, .. }, Expected::Link { target: t, hard: false, .. }) => target == t,
             _ => false,
         };
         if !kept.is_absent() && !is_wanted && !stamped {
             return Ok(());
         }
         match self.root.found(path)? {
-            Found::File { .. } | Found::Link { .. } => {
+            PathState::File { .. } | PathState::Link { .. } => {
                 self.root.make_parents(paths::ORIGINALS)?;
                 self.root.make_dir(paths::ORIGINALS, PRIVATE_DIR)?;
                 self.root.copy(path, &original)?;
                 self.root.remove(&stamp)
             }
-            Found::Absent | Found::NoParentFolder { .. } => {
+            PathState::Absent | PathState::NoParentFolder { .. } => {
                 self.root.write_bytes(&stamp, b"", PLAIN)?;
                 self.root.remove(&original)
             }
-            Found::Dir { .. } | Found::Other => Ok(()),
+            PathState::Dir { .. } | PathState::Other => Ok(()),
         }
     }
 }
 
 /// Whether two paths are alike, as OSTree compares them. What is absent in both is.
-fn same(a: &Found, b: &Found) -> bool {
+fn same(a: &PathState, b: &PathState) -> bool {
     match (a, b) {
         (
-            Found::File { mode, uid, gid, sha256, .. },
-            Found::File { mode: m, uid: u, gid: g, sha256: s, .. },
+            PathState::File { mode, uid, gid, sha256, .. },
+            PathState::File { mode: m, uid: u, gid: g, sha256: s, .. },
         ) => (mode, uid, gid, sha256) == (m, u, g, s),
         (a, b) => a.is_absent() && b.is_absent() || a == b,
     }

@@ -19,7 +19,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{RpmOstree, STAGE, staged};
-use crate::disk::found::PRIVATE;
+use crate::disk::attributes::PRIVATE;
 use crate::paths::{FORCE_FILE, RESTAGED_PACKAGES};
 use crate::system::os::undo_token::{LiveBefore, UndoToken};
 use crate::system::os::{OsError, Token};

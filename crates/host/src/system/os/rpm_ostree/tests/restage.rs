@@ -310,7 +310,7 @@ fn the_record_of_what_was_staged_again_goes_when_no_undo_can_need_it() {
     undone.rig.os.keep().unwrap();
     assert_eq!((undone.record(), undone.rig.os.is_unkept().unwrap()), (None, false));
     // One that is damaged, too.
-    undone.rig.os.root.write_bytes(RESTAGED_PACKAGES, b"{", crate::disk::found::PRIVATE).unwrap();
+    undone.rig.os.root.write_bytes(RESTAGED_PACKAGES, b"{", crate::disk::attributes::PRIVATE).unwrap();
     assert!(undone.rig.os.is_unkept().unwrap());
     undone.rig.os.keep().unwrap();
     assert_eq!(undone.record(), None);

@@ -10,7 +10,8 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, StatxAttributes, StatxFlags};
 use sha2::{Digest, Sha256};
 
-use crate::disk::found::{Found, FsError};
+use crate::disk::fs_error::FsError;
+use crate::disk::path_state::PathState;
 use crate::disk::root::{Root, hex, split};
 
 /// The size of the buffer for reading and copying files.
@@ -24,12 +25,12 @@ impl Root {
     ///
     /// # Errors
     /// I/O errors other than that nothing exists there.
-    pub fn found(&self, path: &str) -> Result<Found, FsError> {
+    pub fn found(&self, path: &str) -> Result<PathState, FsError> {
         Ok(self.inspect(path)?.0)
     }
 
     /// As [`Root::found`], and whether something is mounted there. One system call answers both.
-    pub(crate) fn inspect(&self, path: &str) -> Result<(Found, bool), FsError> {
+    pub(crate) fn inspect(&self, path: &str) -> Result<(PathState, bool), FsError> {
         let fail = |e: io::Error| FsError::new("read", path, e);
         let (dir, name) = match self.parent(path) {
             Ok(x) => x,
@@ -40,7 +41,7 @@ impl Root {
         };
         let stat = match fs::statx(&dir, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS) {
             Ok(s) => s,
-            Err(rustix::io::Errno::NOENT) => return Ok((Found::Absent, false)),
+            Err(rustix::io::Errno::NOENT) => return Ok((PathState::Absent, false)),
             Err(e) => return Err(fail(e.into())),
         };
         let (bits, uid, gid) = (u32::from(stat.stx_mode), stat.stx_uid, stat.stx_gid);
@@ -59,14 +60,14 @@ impl Root {
                 // has none.
                 let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
                 let immutable = stat.stx_attributes.intersects(fixed);
-                Found::File { mode, uid, gid, len, sha256, immutable }
+                PathState::File { mode, uid, gid, len, sha256, immutable }
             }
             FileType::Symlink => {
                 let target = fs::readlinkat(&dir, name, Vec::new()).map_err(|e| fail(e.into()))?;
-                Found::Link { target: target.to_string_lossy().into_owned(), uid, gid }
+                PathState::Link { target: target.to_string_lossy().into_owned(), uid, gid }
             }
-            FileType::Directory => Found::Dir { mode, uid, gid },
-            _ => Found::Other,
+            FileType::Directory => PathState::Dir { mode, uid, gid },
+            _ => PathState::Other,
         };
         Ok((found, stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)))
     }
@@ -81,14 +82,14 @@ impl Root {
 
     /// Finds why the parent of `path` could not be opened: because a component is not a folder (the outermost one is
     /// named), or because it does not exist.
-    fn blocked(&self, path: &str) -> Result<Found, FsError> {
+    fn blocked(&self, path: &str) -> Result<PathState, FsError> {
         for (end, _) in path.match_indices('/').skip(1) {
             let dir = path.get(..end).unwrap_or_default();
             let parent = || dir.to_owned();
             match self.openat(dir, OFlags::PATH | OFlags::DIRECTORY, 0) {
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
-                    return Ok(Found::NoParentFolder { parent: parent() });
+                    return Ok(PathState::NoParentFolder { parent: parent() });
                 }
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     // A dangling link counts as well: a folder cannot be made in its place.
@@ -96,12 +97,16 @@ impl Root {
                         fs::statat(&d, n, AtFlags::SYMLINK_NOFOLLOW)
                             .is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Symlink)
                     });
-                    return Ok(if link { Found::NoParentFolder { parent: parent() } } else { Found::Absent });
+                    return Ok(if link {
+                        PathState::NoParentFolder { parent: parent() }
+                    } else {
+                        PathState::Absent
+                    });
                 }
                 Err(e) => return Err(FsError::new("read", path, e)),
             }
         }
-        Ok(Found::Absent)
+        Ok(PathState::Absent)
     }
 
     /// Whether two paths are hard links of one file. A link as the last component is not followed.

@@ -1,9 +1,8 @@
-//! What exists at a path, the mode and owner of what is written, and the error of a file operation.
+//! The error of a file operation, with the remedy for its cause.
+//!
+//! What it is not: the operations (see `root` and `write`).
 
 use std::io;
-
-use desired::FILE_MODE;
-use serde::{Deserialize, Serialize};
 
 use crate::fault::is_killed;
 
@@ -69,79 +68,3 @@ fn remedy(e: &io::Error) -> &'static str {
         _ => "see the cause; the file system may need repair",
     }
 }
-
-/// What exists at a path. A link as the last component is not followed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "camelCase")]
-pub enum Found {
-    /// Nothing.
-    Absent,
-    /// A regular file.
-    #[serde(rename_all = "camelCase")]
-    File {
-        /// Permission bits, including setuid and the like.
-        mode: u32,
-        /// Owner.
-        uid: u32,
-        /// Group.
-        gid: u32,
-        /// Length in bytes.
-        len: u64,
-        /// SHA-256 of the contents, in hex.
-        sha256: String,
-        /// It has the immutable or append-only attribute (chattr(1)).
-        #[serde(default)]
-        immutable: bool,
-    },
-    /// A symbolic link.
-    Link {
-        /// Its target as it is written.
-        target: String,
-        /// Owner.
-        uid: u32,
-        /// Group.
-        gid: u32,
-    },
-    /// A folder.
-    Dir {
-        /// Permission bits.
-        mode: u32,
-        /// Owner.
-        uid: u32,
-        /// Group.
-        gid: u32,
-    },
-    /// A device, socket or pipe.
-    Other,
-    /// Nothing, and nothing can be made there: `parent` is not a folder.
-    NoParentFolder {
-        /// The part of the path that is not a folder.
-        parent: String,
-    },
-}
-
-impl Found {
-    /// Whether nothing exists there.
-    #[must_use]
-    pub fn is_absent(&self) -> bool {
-        matches!(self, Self::Absent | Self::NoParentFolder { .. })
-    }
-}
-
-/// The owner and mode that a written file gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attributes {
-    /// Permission bits.
-    pub mode: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-}
-
-/// Mode and owner of an ordinary file of root.
-pub(crate) const PLAIN: Attributes = Attributes { mode: FILE_MODE, uid: 0, gid: 0 };
-/// Mode and owner of our own state. It holds contents of files, so only root may read it.
-pub(crate) const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
-/// The same for folders.
-pub(crate) const PRIVATE_DIR: Attributes = Attributes { mode: 0o700, uid: 0, gid: 0 };
