@@ -16,7 +16,7 @@ pub(crate) async fn run(a: Undo) -> anyhow::Result<u8> {
         to: a.to.as_deref(),
         release: a.release,
         secrets: a.show.secrets(),
-        controller_config: &operator::install::settings::unknown(),
+        controller_config: &operator::install::controller_config_values::unknown(),
     };
     let Some(mut undoing) = actions::undo(&client, what).await? else {
         output::write(&format!("pool {} is not pinned: it follows its MachineConfigs\n", a.pool))?;

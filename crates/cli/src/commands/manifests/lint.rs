@@ -17,7 +17,7 @@ pub(crate) fn run(a: &Lint) -> anyhow::Result<u8> {
     let templates = match &a.templates {
         Some(folder) => {
             let templates = TemplateSet::from_map(manifests::tree(folder)?);
-            let controller_config = operator::install::settings::unknown();
+            let controller_config = operator::install::controller_config_values::unknown();
             RenderWith { templates: &templates, controller_config: &controller_config }
                 .complete(&mut manifests);
             templates

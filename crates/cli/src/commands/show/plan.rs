@@ -65,7 +65,7 @@ fn changes(a: &Plan, objects: &Objects, situation: &Situation, now: &Time) -> an
         given: &given,
         deleted: a.delete,
         pools: &a.pools,
-        controller_config: &operator::install::settings::unknown(),
+        controller_config: &operator::install::controller_config_values::unknown(),
         templates: templates.as_ref(),
     };
     let plan = ChangePlan::by_manifests(objects, situation, change, now, a.show.secrets())?;

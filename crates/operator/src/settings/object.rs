@@ -13,15 +13,14 @@ use api::v1alpha1::{
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-use crate::facts::release;
-use crate::settings::{self, Settings};
+use crate::controller_config_values::{self, ControllerConfigValues};
 
 /// Settings that are sound.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CheckedSettings {
     /// The image of all parts.
     pub image: String,
-    /// [`Self::image`] is to be that of the release's payload, see [`Self::with_payload`].
+    /// [`Self::image`] is to be that of the release's payload, see [`Self::with_payload_image`].
     pub follows_payload: bool,
     /// Agents that run as pods. `None`: they run as services of their hosts.
     pub agents: Option<AgentPods>,
@@ -38,9 +37,9 @@ pub struct CheckedSettings {
     /// The page that shows the fleet. `None`: it does not run.
     pub dashboard: Option<DashboardSettings>,
     /// What the administrator says about the cluster.
-    pub given: Settings,
+    pub given: ControllerConfigValues,
     /// What an installation found out with the administrator's kubeconfig, and wrote into the settings.
-    pub detected: Settings,
+    pub detected: ControllerConfigValues,
 }
 
 /// Agents that run as pods.
@@ -64,13 +63,17 @@ pub struct DashboardSettings {
 }
 
 impl CheckedSettings {
-    /// The same with the image of the payload, where the settings say so. An image that they name for the agents alone stays.
+    /// The same with the image of the release's payload, where the settings say so. An image that they name for the agents
+    /// alone stays.
     ///
     /// # Errors
-    /// The payload names none; with the remedy.
-    pub(crate) fn with_payload(mut self, found: &release::PayloadSources) -> Result<Self, String> {
+    /// That of `image`: the payload names none.
+    pub(crate) fn with_payload_image(
+        mut self,
+        image: impl FnOnce() -> Result<String, String>,
+    ) -> Result<Self, String> {
         if self.follows_payload {
-            let image = release::operator_image(found)?;
+            let image = image()?;
             if let Some(agents) = self.agents.as_mut().filter(|agents| agents.image == self.image) {
                 agents.image.clone_from(&image);
             }
@@ -149,13 +152,13 @@ pub fn read(object: &MachineConfigOperator) -> Result<CheckedSettings, Vec<Strin
     if let Some(ip) = spec.cluster_dns_ip.as_ref().filter(|ip| ip.parse::<IpAddr>().is_err()) {
         wrong.push(format!("spec.clusterDNSIP {ip:?} is not an IP address"));
     }
-    let both = Settings {
+    let both = ControllerConfigValues {
         cluster_dns_ip: spec.cluster_dns_ip.clone(),
         api_server_url: spec.api_server.url.clone(),
         api_server_ca: spec.api_server.ca_data.clone().map(|data| data.0),
-        ..Settings::default()
+        ..ControllerConfigValues::default()
     };
-    if let Err(error) = settings::check(&both) {
+    if let Err(error) = controller_config_values::check(&both) {
         wrong.push(format!("spec.apiServer.url: {error}"));
     }
     let no_certificate = |ca: &Vec<u8>| api::pem::certificates(&String::from_utf8_lossy(ca)).next().is_none();
@@ -176,17 +179,17 @@ pub fn read(object: &MachineConfigOperator) -> Result<CheckedSettings, Vec<Strin
         .is_some_and(|ca| record.is_ours(API_SERVER_CA, &api::detected::digest(ca)));
     let (url_found, dns_found) =
         (is_found(API_SERVER_URL, &both.api_server_url), is_found(CLUSTER_DNS_IP, &both.cluster_dns_ip));
-    let found = Settings {
+    let found = ControllerConfigValues {
         cluster_dns_ip: both.cluster_dns_ip.clone().filter(|_| dns_found),
         api_server_url: both.api_server_url.clone().filter(|_| url_found),
         api_server_ca: both.api_server_ca.clone().filter(|_| ca_found),
-        ..Settings::default()
+        ..ControllerConfigValues::default()
     };
-    let said = Settings {
+    let said = ControllerConfigValues {
         cluster_dns_ip: both.cluster_dns_ip.filter(|_| !dns_found),
         api_server_url: both.api_server_url.filter(|_| !url_found),
         api_server_ca: both.api_server_ca.filter(|_| !ca_found),
-        ..Settings::default()
+        ..ControllerConfigValues::default()
     };
     let agents = match spec.agents.run_as {
         RunAs::HostServices => None,
@@ -217,6 +220,7 @@ pub fn read(object: &MachineConfigOperator) -> Result<CheckedSettings, Vec<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::release;
 
     fn object(text: &str) -> MachineConfigOperator {
         api::yaml::from_str(text).unwrap()
@@ -280,7 +284,8 @@ mod tests {
             ..release::PayloadSources::default()
         };
         let of = |spec: &str| {
-            let wanted = read(&object(&format!("spec: {{{spec}}}"))).unwrap().with_payload(&found).unwrap();
+            let wanted = read(&object(&format!("spec: {{{spec}}}"))).unwrap();
+            let wanted = wanted.with_payload_image(|| release::operator_image(&found)).unwrap();
             (wanted.image, wanted.agents.unwrap_or_default().image)
         };
         let both = |a: &str, b: &str| (a.to_owned(), b.to_owned());
@@ -297,14 +302,15 @@ mod tests {
         assert_eq!(of(follows), both("r/mco@sha256:1", "r/mco@sha256:1"));
         assert_eq!(of(&format!("{follows}, agents: {{runAs: HostServices}}")), both("r/mco@sha256:1", ""));
         let none = read(&object(&format!("spec: {{{follows}}}"))).unwrap();
-        let why = none.with_payload(&release::PayloadSources::default()).unwrap_err();
+        let empty = release::PayloadSources::default();
+        let why = none.with_payload_image(|| release::operator_image(&empty)).unwrap_err();
         assert!(why.contains("machine-config-operator-images does not exist"), "{why}");
     }
 
     /// During an upgrade the new operator reads what stands in the cluster, and after a way back the old one does.
     #[test]
     fn settings_of_the_version_before_mean_the_same_and_fields_of_the_next_one_do_no_harm() {
-        let text = include_str!("../../../tests/compatibility/v0.1.0/settings.yaml");
+        let text = include_str!("../../../../tests/compatibility/v0.1.0/settings.yaml");
         let before = object(text);
         let wanted = read(&before).unwrap();
         assert_eq!(wanted.image, "registry.example.com/mco:0.1.0");

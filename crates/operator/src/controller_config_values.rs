@@ -26,7 +26,7 @@ const ROOT_CA: &str = "rootCAData";
 
 /// Values for a ControllerConfig, as far as they are known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct ControllerConfigValues {
     /// The address of the cluster's DNS service.
     pub cluster_dns_ip: Option<String>,
     /// The API server's URL as machines reach it.
@@ -43,7 +43,7 @@ pub struct Settings {
 
 /// Why settings cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum SettingsError {
+pub enum ControllerConfigValuesError {
     /// A loopback URL: each machine would ask itself.
     #[error(
         "{url} is a loopback address, at which no other machine reaches the API server: pass --api-server-url \
@@ -65,11 +65,11 @@ pub enum SettingsError {
 ///
 /// # Errors
 /// A URL that machines cannot use.
-pub(crate) fn check(given: &Settings) -> Result<(), SettingsError> {
+pub(crate) fn check(given: &ControllerConfigValues) -> Result<(), ControllerConfigValuesError> {
     let Some(url) = &given.api_server_url else { return Ok(()) };
     match url_host(url) {
-        None => Err(SettingsError::NoUrl { url: url.clone() }),
-        Some(host) if is_loopback(&host) => Err(SettingsError::Loopback { url: url.clone() }),
+        None => Err(ControllerConfigValuesError::NoUrl { url: url.clone() }),
+        Some(host) if is_loopback(&host) => Err(ControllerConfigValuesError::Loopback { url: url.clone() }),
         Some(_) => Ok(()),
     }
 }
@@ -104,7 +104,12 @@ fn choose(
 
 /// The merge patch that brings a ControllerConfig to these settings; `{}`: it has them already. `is_new`: it does not exist
 /// in a cluster yet. Once it does, the controller keeps the topology up to date.
-pub(crate) fn patch(config: &ControllerConfig, is_new: bool, given: &Settings, detected: &Settings) -> Value {
+pub(crate) fn patch(
+    config: &ControllerConfig,
+    is_new: bool,
+    given: &ControllerConfigValues,
+    detected: &ControllerConfigValues,
+) -> Value {
     let (spec, before) = (&config.spec, Detected::of(&config.metadata));
     let mut record = before.clone();
     let (mut fields, mut status) = (Map::new(), Map::new());
@@ -209,13 +214,13 @@ pub(crate) fn empty() -> ControllerConfig {
 mod tests {
     use super::*;
 
-    fn settings(dns: &str, url: &str, ca: &str) -> Settings {
+    fn settings(dns: &str, url: &str, ca: &str) -> ControllerConfigValues {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        Settings {
+        ControllerConfigValues {
             cluster_dns_ip: some(dns),
             api_server_url: some(url),
             api_server_ca: some(ca).map(String::into_bytes),
-            ..Settings::default()
+            ..ControllerConfigValues::default()
         }
     }
 
@@ -223,8 +228,8 @@ mod tests {
     fn after(
         there: &ControllerConfig,
         is_new: bool,
-        given: &Settings,
-        detected: &Settings,
+        given: &ControllerConfigValues,
+        detected: &ControllerConfigValues,
     ) -> ControllerConfig {
         let mut object = serde_json::to_value(there).unwrap();
         json_patch::merge(&mut object, &patch(there, is_new, given, detected));
@@ -245,7 +250,7 @@ mod tests {
 
     #[test]
     fn what_is_said_now_wins_over_what_was_said_before_and_that_over_what_is_found() {
-        let none = Settings::default();
+        let none = ControllerConfigValues::default();
         // Columns: given and detected at the first installation, given and detected at the second one, and the result.
         let rows = [
             (
@@ -306,34 +311,44 @@ mod tests {
 
     #[test]
     fn what_somebody_wrote_into_the_object_stays_until_something_else_is_said() {
-        let mut config = after(&empty(), true, &Settings::default(), &settings("1", A, "ca1"));
+        let mut config = after(&empty(), true, &ControllerConfigValues::default(), &settings("1", A, "ca1"));
         config.spec.cluster_dns_ip = "9".to_owned();
         config.spec.kube_api_server_serving_ca_data = ByteString(b"rotated".to_vec());
         config.spec.root_ca_data = ByteString(b"rotated".to_vec());
         let detected = settings("2", B, "ca2");
-        assert_eq!(values(&after(&config, false, &Settings::default(), &detected)), ["9", B, "rotated"]);
+        assert_eq!(
+            values(&after(&config, false, &ControllerConfigValues::default(), &detected)),
+            ["9", B, "rotated"]
+        );
         assert_eq!(values(&after(&config, false, &settings("3", "", "ca3"), &detected)), ["3", B, "ca3"]);
         // An object of an earlier version without the record: a URL that no machine can use was not set by a user;
         // other values may have been.
         let mut old = empty();
         old.spec.cluster_dns_ip = "10.96.0.10".to_owned();
         old.spec.infra.as_mut().unwrap()["status"][API_SERVER_URL] = json!("https://127.0.0.1:6443");
-        let then = after(&old, false, &Settings::default(), &detected);
+        let then = after(&old, false, &ControllerConfigValues::default(), &detected);
         assert_eq!(values(&then), ["10.96.0.10", B, "ca2"]);
         assert_eq!(then.metadata.annotations.unwrap()[GENERATED_BY_VERSION], names::VERSION_RAW);
     }
 
     #[test]
     fn the_topology_is_found_once_and_kept_by_the_controller_then() {
-        let detected =
-            |t: &str| Settings { control_plane_topology: Some(t.to_owned()), ..Settings::default() };
-        let first = after(&empty(), true, &Settings::default(), &detected("SingleReplica"));
+        let detected = |t: &str| ControllerConfigValues {
+            control_plane_topology: Some(t.to_owned()),
+            ..ControllerConfigValues::default()
+        };
+        let first = after(&empty(), true, &ControllerConfigValues::default(), &detected("SingleReplica"));
         assert_eq!(first.spec.control_plane_topology(), "SingleReplica");
         assert!(Detected::of(&first.metadata).is_ours(CONTROL_PLANE_TOPOLOGY, "SingleReplica"));
-        assert_eq!(patch(&first, false, &Settings::default(), &detected("HighlyAvailable")), json!({}));
+        assert_eq!(
+            patch(&first, false, &ControllerConfigValues::default(), &detected("HighlyAvailable")),
+            json!({})
+        );
         let mut bare = empty();
         bare.spec.infra = None;
-        let infra = patch(&bare, false, &settings("", A, ""), &Settings::default())["spec"]["infra"].clone();
+        let infra =
+            patch(&bare, false, &settings("", A, ""), &ControllerConfigValues::default())["spec"]["infra"]
+                .clone();
         assert_eq!((&infra["kind"], &infra["status"][PUBLIC_URL]), (&json!("Infrastructure"), &json!(A)));
     }
 
@@ -341,13 +356,17 @@ mod tests {
     fn a_url_that_machines_cannot_use_is_refused() {
         for bad in ["", "api.example.com", "http://api.example.com", "https://"] {
             let url = bad.to_owned();
-            let given = Settings { api_server_url: Some(url.clone()), ..Settings::default() };
-            assert_eq!(check(&given), Err(SettingsError::NoUrl { url }));
+            let given = ControllerConfigValues {
+                api_server_url: Some(url.clone()),
+                ..ControllerConfigValues::default()
+            };
+            assert_eq!(check(&given), Err(ControllerConfigValuesError::NoUrl { url }));
         }
         for own in ["https://127.0.0.1:6443", "https://localhost:6443", "https://[::1]:6443"] {
             let error = check(&settings("", own, "")).unwrap_err();
             assert!(
-                matches!(error, SettingsError::Loopback { .. }) && error.to_string().contains(own),
+                matches!(error, ControllerConfigValuesError::Loopback { .. })
+                    && error.to_string().contains(own),
                 "{error}"
             );
         }

@@ -1,6 +1,6 @@
 //! How the settings object, the MachineConfigOperator `cluster`, is called in texts and in URLs.
 //!
-//! What it is not: what stands in it (see `settings_object`).
+//! What it is not: what stands in it (see `object`).
 
 use api::names::CLUSTER;
 
