@@ -5,7 +5,8 @@
 //! What it is not: what is installed, and when an installation must not begin (see `operator::install`).
 
 use super::installed;
-use crate::args::{Balancer, Install};
+use crate::args::change::install::Install;
+use crate::args::shared::Balancer;
 use crate::{connect, exit, output};
 use anyhow::{Context, bail};
 use ipnet::IpNet;

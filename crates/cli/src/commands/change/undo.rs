@@ -2,7 +2,7 @@
 //!
 //! What it is not: the reads and writes, which are in [`actions::undo()`].
 
-use crate::args::change::Undo;
+use crate::args::change::undo::Undo;
 use crate::input::confirm::confirm;
 use crate::output::Kind;
 use crate::{connect, exit, output};

@@ -1,6 +1,6 @@
 //! `mco uninstall`.
 
-use crate::args::boot::Uninstall;
+use crate::args::change::uninstall::Uninstall;
 use crate::input::confirm::confirm;
 use crate::{connect, exit, output};
 use anyhow::bail;

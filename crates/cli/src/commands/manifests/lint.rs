@@ -1,6 +1,6 @@
 //! `mco lint`.
 
-use crate::args::render::Lint;
+use crate::args::manifests::lint::Lint;
 use crate::input::manifests;
 use crate::output::Kind;
 use crate::{exit, output};

@@ -1,6 +1,6 @@
 //! `mco render`: manifests in, rendered configs or a diff out.
 
-use crate::args::render::Render;
+use crate::args::manifests::render::Render;
 use crate::input::manifests;
 use crate::{connect, exit, output};
 use anyhow::bail;

@@ -2,7 +2,7 @@
 //!
 //! What it is not: the page, or who may see what (see [`dashboard`]).
 
-use crate::args::dashboard::Dashboard as Arguments;
+use crate::args::show::dashboard::Dashboard as Arguments;
 use crate::commands::process;
 use crate::{connect, exit, output};
 use anyhow::Context as _;

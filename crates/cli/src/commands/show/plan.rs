@@ -3,7 +3,8 @@
 //! What it is not: a decision. [`Situation::forecast`] makes the controller's plans, and [`insight::ChangePlan`]
 //! says what a change does and costs.
 
-use crate::args::rollout::{Plan, Refuse};
+use crate::args::shared::Refuse;
+use crate::args::show::plan::Plan;
 use crate::input::dump::{self, Dump};
 use crate::input::manifests;
 use crate::output::Kind;

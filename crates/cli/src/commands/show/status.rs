@@ -1,6 +1,6 @@
 //! `mco status`.
 
-use crate::args::status::Status;
+use crate::args::show::status::Status;
 use crate::output::tables;
 use crate::output::{Format, Kind};
 use crate::{connect, exit, output};

@@ -1,9 +1,8 @@
 //! The arguments of `mco daemon …`.
 //!
-//! What it is not: the arguments of the other commands (see `args`).
+//! What it is not: what the command does (see `commands::parts::daemon`).
 
-use crate::args::rollout::Refuse;
-use crate::args::{Cluster, Listen, SecureMetrics};
+use crate::args::shared::{Cluster, Listen, Refuse, SecureMetrics};
 use crate::output::Format;
 use clap::{Args, Subcommand};
 use jiff::SignedDuration;

@@ -1,6 +1,8 @@
 //! The arguments of `mco dashboard`.
+//!
+//! What it is not: what the command does (see `commands::show::dashboard`).
 
-use crate::args::{Cluster, Listen};
+use crate::args::shared::{Cluster, Listen};
 use clap::Args;
 use ipnet::IpNet;
 use std::ffi::OsString;

@@ -1,30 +1,10 @@
-//! The arguments of `mco history`, `mco undo` and `mco retry`.
+//! The arguments of `mco undo`.
+//!
+//! What it is not: what the command does (see `commands::change::undo`).
 
-use crate::args::Cluster;
-use crate::args::render::ShowSecrets;
+use crate::args::shared::{Cluster, ShowSecrets};
 use crate::output::Format;
 use clap::Args;
-
-#[derive(Debug, Args)]
-#[command(
-    after_help = "The newest comes first. \"Last written by\" names the field manager of the MachineConfig's \
-        last write and its time, from managedFields: a program, such as kubectl-client-side-apply or \
-        argocd-controller. \"Kept by\" names \
-    the Argo CD application, Flux object or Helm release that its labels and annotations point to; the history \
-    of that source names the person who made the change. The cluster itself records persons only in the API \
-    server's audit log, if that is enabled.\n\nExamples:\n  mco history worker\n  \
-    mco history worker -o json | jq '.configs[] | {config, rendered, current}'"
-)]
-pub(crate) struct History {
-    #[command(flatten)]
-    pub(crate) cluster: Cluster,
-    /// The pool
-    #[arg(value_name = "POOL")]
-    pub(crate) pool: String,
-    /// The output format
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Format,
-}
 
 #[derive(Debug, Args)]
 #[command(
@@ -59,24 +39,6 @@ pub(crate) struct Undo {
     /// Print what would be done, and do nothing
     #[arg(long, conflicts_with = "yes")]
     pub(crate) dry_run: bool,
-    /// The output format
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Format,
-}
-
-#[derive(Debug, Args)]
-#[command(
-    after_help = "An agent that fails retries by itself, with growing delays. This command makes it retry \
-        now, once. It does not fix the cause, and does nothing on a node where nothing \
-        failed.\n\nExamples:\n  mco retry worker-1\n  \
-    mco status --phase failing -o json | jq -r '.pools[].nodes[].name' | xargs -r mco retry"
-)]
-pub(crate) struct Retry {
-    #[command(flatten)]
-    pub(crate) cluster: Cluster,
-    /// The nodes
-    #[arg(value_name = "NODE", required = true)]
-    pub(crate) nodes: Vec<String>,
     /// The output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,

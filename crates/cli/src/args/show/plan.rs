@@ -1,35 +1,11 @@
-//! The arguments of `mco plan`, `mco pause`, `mco resume` and `mco approve`.
+//! The arguments of `mco plan`.
+//!
+//! What it is not: what the command does (see `commands::show::plan`).
 
-use crate::args::Cluster;
-use crate::args::render::ShowSecrets;
+use crate::args::shared::{Cluster, Refuse, ShowSecrets};
 use crate::output::Format;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::path::PathBuf;
-
-/// How much a change may disturb a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Refuse {
-    /// Refuse a change that reloads a service, or worse
-    Reload,
-    /// Refuse a change that restarts a service, or worse
-    Restart,
-    /// Refuse a change that drains a node, or worse
-    Drain,
-    /// Refuse a change that reboots a node
-    Reboot,
-}
-
-impl Refuse {
-    /// The same severity in the `host` crate.
-    pub(crate) fn severity(self) -> host::Severity {
-        match self {
-            Self::Reload => host::Severity::Reload,
-            Self::Restart => host::Severity::Restart,
-            Self::Drain => host::Severity::Drain,
-            Self::Reboot => host::Severity::Reboot,
-        }
-    }
-}
 
 #[derive(Debug, Args)]
 #[command(
@@ -71,44 +47,6 @@ pub(crate) struct Plan {
     pub(crate) refuse: Option<Refuse>,
     #[command(flatten)]
     pub(crate) show: ShowSecrets,
-    /// The output format
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Format,
-}
-
-/// `pause` and `resume`.
-#[derive(Debug, Args)]
-#[command(after_help = "A paused pool gives no node a new config. Nodes whose update has begun finish it; \
-        rendering goes on.\nPausing a paused pool, or resuming a running one, changes \
-        nothing.\n\nExamples:\n  mco pause worker\n  mco resume worker infra -o json")]
-pub(crate) struct Pause {
-    #[command(flatten)]
-    pub(crate) cluster: Cluster,
-    /// The pools
-    #[arg(value_name = "POOL", required = true)]
-    pub(crate) pools: Vec<String>,
-    /// The output format
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Format,
-}
-
-/// `approve`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "A wave of a RolloutPolicy with \"approval: Needed\" begins only after this. The approval is for the pool's \
-        present config: another one must be approved again. The policy's status records who approved it, and \
-        when.\n\nExamples:\n  mco approve worker\n  mco approve worker --config \
-        rendered-worker-0123456789abcdef0123456789abcdef    fails if that is not the config that waits"
-)]
-pub(crate) struct Approve {
-    #[command(flatten)]
-    pub(crate) cluster: Cluster,
-    /// The pool
-    #[arg(value_name = "POOL")]
-    pub(crate) pool: String,
-    /// The rendered config that is approved [default: the one that waits]
-    #[arg(long, value_name = "CONFIG")]
-    pub(crate) config: Option<String>,
     /// The output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,

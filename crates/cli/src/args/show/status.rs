@@ -1,12 +1,13 @@
 //! The arguments of `mco status`.
+//!
+//! What it is not: what the command does (see `commands::show::status`).
 
-use crate::args::Cluster;
+use crate::args::shared::{Cluster, duration};
 use crate::output::Format;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use insight::Phase;
 use k8s_openapi::jiff::SignedDuration;
-use std::path::PathBuf;
 
 /// Reads a phase by its name.
 fn phase() -> impl TypedValueParser<Value = Phase> {
@@ -52,7 +53,7 @@ pub(crate) struct Status {
     #[arg(long, requires = "watch")]
     pub(crate) until_updated: bool,
     /// With --until-updated: exit after this time, like 90s, 30m or 2h, and print what is still awaited
-    #[arg(long, requires = "until_updated", value_name = "TIME", value_parser = crate::args::boot::duration)]
+    #[arg(long, requires = "until_updated", value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<SignedDuration>,
     /// Exit with 3 when something needs attention, see below
     #[arg(long)]
@@ -60,20 +61,4 @@ pub(crate) struct Status {
     /// The output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
-}
-
-#[derive(Debug, Args)]
-#[command(
-    after_help = "The archive holds our objects, the nodes, the objects of our namespace, events, the logs of our pods, and \
-        what `mco status` says. Contents of files and units, Secrets, values of ConfigMaps and of environment variables are \
-        left out, and so is every line that looks like a secret. Still, look through it before you give it away. What you \
-        may not read is named in errors.txt.\n\nLogs of hosts are not in it: journalctl -u \
-        machine-config-daemon\n\nExamples:\n  mco bundle\n  mco bundle -f report.tar.gz\n  mco bundle -f - | tar -tz"
-)]
-pub(crate) struct Bundle {
-    #[command(flatten)]
-    pub(crate) cluster: Cluster,
-    /// The archive to write, a gzip-compressed tar; `-` for standard output [default: mco-bundle-TIME.tar.gz]
-    #[arg(short = 'f', long = "filename", value_name = "FILE")]
-    pub(crate) file: Option<PathBuf>,
 }
