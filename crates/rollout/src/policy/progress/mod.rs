@@ -10,6 +10,8 @@
 mod approvals;
 mod current_wave;
 mod gates;
+#[cfg(test)]
+mod tests;
 mod windows;
 
 pub use approvals::ApprovalRequest;

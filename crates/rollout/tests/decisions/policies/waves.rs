@@ -52,7 +52,7 @@ fn a_wave_begins_when_the_one_before_it_is_done_and_has_soaked() {
     assert_eq!((&*goes(&plan), facts.progress.wave), ("f", None));
     // A canary that fails keeps the others where they are.
     let mut failing = six(0, 1);
-    failing[0].state = crate::view::DaemonState::Degraded;
+    failing[0].state = rollout::view::DaemonState::Degraded;
     let plan = settled(&failing, &policy, &mut PolicyFacts::default(), NOON);
     assert_eq!(goes(&plan), "");
     assert!(hold(&plan).starts_with("node a failed: Degraded"), "{}", hold(&plan));
@@ -172,12 +172,12 @@ fn no_more_nodes_of_one_zone_are_out_than_the_policy_allows() {
     // A node that failed in another config takes no room from itself.
     let mut failed = zones("");
     failed[0] = node("a", "z1", "old", "bad");
-    failed[0].state = crate::view::DaemonState::Degraded;
+    failed[0].state = rollout::view::DaemonState::Degraded;
     assert_eq!(goes(&settled(&failed, &policy, &mut PolicyFacts::default(), NOON)), "ace");
     // Nodes that report a fault are in service, and take room as the others do.
     let mut faulty = zones("");
     for node in &mut faulty[..2] {
-        node.state = crate::view::DaemonState::Degraded;
+        node.state = rollout::view::DaemonState::Degraded;
     }
     let plan = settled(&faulty, &policy, &mut PolicyFacts::default(), NOON);
     assert_eq!(goes(&plan).matches(['a', 'b']).count(), 1, "{plan}");
@@ -202,7 +202,7 @@ fn no_wave_sends_more_than_the_pool_allows_and_what_was_sent_before_goes_where_t
     // later.
     let mut back = six(0, 0);
     back[5] = node("f", "z", "rendered-worker-1", "rendered-worker-2");
-    back[5].state = crate::view::DaemonState::Done;
+    back[5].state = rollout::view::DaemonState::Done;
     let first = Policy { waves: vec![wave("first", Members::Number(1))], ..Policy::default() };
     let plan = settled(&back, &first, &mut PolicyFacts::default(), NOON);
     assert!(goes(&plan).starts_with('a'), "{plan}");

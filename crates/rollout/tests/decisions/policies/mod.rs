@@ -1,18 +1,21 @@
 //! Windows, freezes, waves, gates and approvals as a plan shows them, and a check that nothing changes without a
 //! policy.
+//!
+//! What it is not: parts of a policy that no plan shows apart (see the unit tests beside them).
 
-use super::*;
-use crate::hold::Hold;
-use crate::plan::{PoolPlan, Step};
-use crate::view::NodeView;
-use crate::{Cluster, plan};
-use crate::{Facts, Inputs, PoolInput};
 use api::k8s::{IntOrString, LabelSelector, Node, Time};
 use api::names::annotation;
 use api::v1::MachineConfigPool;
-use jiff::SignedDuration;
 use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use rollout::policy::{
+    ApprovalRequest, ChangeAsked, ChangeCost, Freeze, Gate, GateState, Members, Policy, PolicyFacts,
+    PolicyInput, PoolPolicies, Wave, Window, ZoneLimit,
+};
+use rollout::view::NodeView;
+use rollout::{Cluster, Facts, Hold, Inputs, PoolInput, PoolPlan, Step, plan};
 use serde_json::json;
+use std::sync::Arc;
 
 mod drains;
 mod failures;
@@ -25,11 +28,6 @@ mod windows;
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
-}
-
-/// Central European Time as a rule, not read from a file.
-fn berlin() -> TimeZone {
-    TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap()
 }
 
 fn hours(n: i64) -> SignedDuration {
@@ -50,7 +48,7 @@ fn node(name: &str, zone: &str, current: &str, desired: &str) -> NodeView {
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }))
     .unwrap();
-    NodeView::interned(&node, &mut crate::view::Names::default())
+    NodeView::interned(&node, &mut rollout::view::Names::default())
 }
 
 fn pool(max: i32) -> MachineConfigPool {
@@ -139,7 +137,7 @@ fn gate(name: &str, before_wave: bool, soak: bool, always: bool) -> Gate {
         timeout: std::time::Duration::from_secs(10),
         failure_limit: 1,
         no_answer_fails: false,
-        check: crate::policy::gates::Check::NodeCondition {
+        check: rollout::policy::gates::Check::NodeCondition {
             type_: "Ready".to_owned(),
             status: "True".to_owned(),
         },

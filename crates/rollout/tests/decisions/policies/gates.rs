@@ -66,7 +66,7 @@ fn gates_are_checked_when_they_are_to_be_and_nothing_goes_before_they_pass() {
 
 #[test]
 fn jobs_run_beside_their_wave_and_after_the_last_one_too() {
-    let check = crate::policy::gates::Check::Job { namespace: "a".to_owned(), cron_job: "b".to_owned() };
+    let check = rollout::policy::gates::Check::Job { namespace: "a".to_owned(), cron_job: "b".to_owned() };
     let waves = vec![wave("canary", Members::Number(1)), wave("rest", Members::Rest)];
     let gates = vec![Gate { check, ..gate("smoke", true, false, false) }];
     let policy = Policy { waves, gates, ..Policy::default() };
@@ -90,7 +90,7 @@ fn jobs_run_beside_their_wave_and_after_the_last_one_too() {
 
 #[test]
 fn jobs_run_while_the_last_wave_soaks_and_are_told_as_open_to_readers() {
-    let check = crate::policy::gates::Check::Job { namespace: "a".to_owned(), cron_job: "b".to_owned() };
+    let check = rollout::policy::gates::Check::Job { namespace: "a".to_owned(), cron_job: "b".to_owned() };
     let waves = vec![Wave { soak: hours(1), ..wave("rest", Members::Rest) }];
     let gates = vec![Gate { check, ..gate("smoke", true, false, false) }];
     let policy = Policy { waves, gates, ..Policy::default() };
@@ -113,7 +113,7 @@ fn jobs_run_while_the_last_wave_soaks_and_are_told_as_open_to_readers() {
 
 #[test]
 fn a_job_that_fails_keeps_further_nodes_of_its_wave_back() {
-    let check = crate::policy::gates::Check::Job { namespace: "a".to_owned(), cron_job: "b".to_owned() };
+    let check = rollout::policy::gates::Check::Job { namespace: "a".to_owned(), cron_job: "b".to_owned() };
     let waves = vec![wave("canary", Members::Number(1)), wave("rest", Members::Rest)];
     let gates = vec![Gate { check, ..gate("smoke", true, false, false) }];
     let policy = Policy { waves, gates, ..Policy::default() };
@@ -148,7 +148,7 @@ fn gates_before_a_wave_are_asked_when_its_window_opens() {
 #[test]
 fn the_workloads_that_were_there_are_stored_and_outlive_their_leader() {
     let mut shop = gate("shop", true, false, true);
-    shop.check = crate::policy::gates::Check::Workloads {
+    shop.check = rollout::policy::gates::Check::Workloads {
         kinds: vec![api::v1alpha1::WorkloadKind::Deployment],
         namespaces: None,
         selector: api::k8s::LabelSelector::default(),

@@ -3,9 +3,9 @@
 //! What it is not: the drain itself (see `rollout::drain`).
 
 use super::*;
-use crate::drain::{DrainLimit, Outlook};
-use crate::hold::Wait;
 use api::v1alpha1::{DrainEnd, MaxDisruption};
+use rollout::Wait;
+use rollout::drain::{DrainLimit, Outlook};
 
 const OLD: &str = "rendered-worker-00000000000000000000000000000001";
 const NEW: &str = "rendered-worker-00000000000000000000000000000002";
@@ -36,7 +36,7 @@ fn unusable(nodes: &[NodeView]) -> PoolPlan {
 /// A node whose drain for [`NEW`] has put it aside, and which is not called back yet.
 fn given_up() -> NodeView {
     let mut node = node("a", "z", OLD, NEW);
-    (node.unschedulable, node.cordon) = (true, Some(crate::view::CordonMark::Drain));
+    (node.unschedulable, node.cordon) = (true, Some(rollout::view::CordonMark::Drain));
     node.desired_drain = Some(format!("drain-{NEW}").into());
     node.quarantine = Some(NEW.into());
     node
@@ -80,8 +80,8 @@ fn what_cannot_be_used_taints_no_node_and_what_is_called_back_is_not_on_its_way(
     let mut sent = given_up();
     sent.sent = Some(format!("{NEW} 2026-07-01T00:00:00Z").into());
     let plan = looked(&[sent], &quarantine(), &[], 1);
-    assert_eq!(plan.patches[0].desired_config, crate::Change::Set(OLD.into()), "{plan}");
-    assert_eq!(plan.patches[0].sent, crate::Change::Remove, "{plan}");
+    assert_eq!(plan.patches[0].desired_config, rollout::Change::Set(OLD.into()), "{plan}");
+    assert_eq!(plan.patches[0].sent, rollout::Change::Remove, "{plan}");
 }
 
 fn quarantine() -> Policy {
@@ -122,7 +122,7 @@ fn a_node_whose_drain_does_not_end_is_called_back_and_put_aside_and_another_one_
     let known = [("b", Outlook::Ends)];
     let plan = looked(&nodes, &quarantine(), &known, 1);
     let patch = plan.patches.iter().find(|p| &*p.node == "a").unwrap();
-    assert_eq!(patch.desired_config, crate::Change::Set(OLD.into()), "{plan}");
+    assert_eq!(patch.desired_config, rollout::Change::Set(OLD.into()), "{plan}");
     assert!(patch.quarantine.is_keep(), "{plan}");
     assert_eq!(goes(&plan), "", "its slot is free only when it is in service again");
     assert!(matches!(plan.nodes[0].step, Step::Waits(Wait::Quarantined { .. })), "{plan}");
@@ -131,7 +131,7 @@ fn a_node_whose_drain_does_not_end_is_called_back_and_put_aside_and_another_one_
     assert!(plan.patches.iter().all(|p| &*p.node != "a"), "it stays called back: {plan}");
     // Its agent has had it uncordoned.
     (nodes[0].unschedulable, nodes[0].cordon) = (false, None);
-    (nodes[0].state, nodes[0].desired_drain) = (crate::view::DaemonState::Done, None);
+    (nodes[0].state, nodes[0].desired_drain) = (rollout::view::DaemonState::Done, None);
     let plan = looked(&nodes, &quarantine(), &known, 1);
     assert_eq!((&*goes(&plan), &*looks(&plan)), ("b", "a"), "{plan}");
     let updating = plan.status.as_ref().and_then(|s| s.conditions.as_deref());
@@ -148,7 +148,7 @@ fn a_node_whose_drain_does_not_end_is_called_back_and_put_aside_and_another_one_
         (others_done[1], others_done[2]) = (node("b", "z", NEW, NEW), node("c", "z", NEW, NEW));
         let plan = looked(&others_done, &quarantine(), &[("a", outlook)], 1);
         assert_eq!(goes(&plan), want, "{plan}");
-        let removed = plan.patches.iter().any(|p| p.quarantine == crate::Change::Remove);
+        let removed = plan.patches.iter().any(|p| p.quarantine == rollout::Change::Remove);
         assert_eq!(removed, !want.is_empty(), "{plan}");
     }
     // A person ends it. Another config does, too.
@@ -255,12 +255,15 @@ fn a_node_is_not_put_aside_any_longer_than_a_policy_asks_for_it() {
     for policy in [None, Some(&without), Some(&report)] {
         let plan = looked_with(&one_is_quarantined(), policy.map(|p| (p, &facts)), &known, |_| {});
         let patch = plan.patches.iter().find(|p| &*p.node == "a").unwrap();
-        assert_eq!((&*goes(&plan), &patch.quarantine), ("a", &crate::Change::Remove), "{policy:?}: {plan}");
+        assert_eq!((&*goes(&plan), &patch.quarantine), ("a", &rollout::Change::Remove), "{policy:?}: {plan}");
     }
     // Its drain goes on where it stands.
     let plan = looked_with(&[given_up()], None, &[], |_| {});
     let patch = plan.patches.iter().find(|p| &*p.node == "a").unwrap();
-    assert_eq!((&patch.quarantine, &patch.desired_config), (&crate::Change::Remove, &crate::Change::Keep));
+    assert_eq!(
+        (&patch.quarantine, &patch.desired_config),
+        (&rollout::Change::Remove, &rollout::Change::Keep)
+    );
     // Of a policy that cannot be used it is not known what it asks for.
     let plan = unusable(&one_is_quarantined());
     assert!(plan.patches.iter().all(|p| p.quarantine.is_keep()), "{plan}");
@@ -273,7 +276,7 @@ fn a_node_whose_drain_was_given_up_is_called_back_also_while_its_pool_is_paused(
     for with in [None, Some((&policy, &facts))] {
         let plan = looked_with(&[given_up()], with, &[], |pool| pool.spec.paused = true);
         let patch = plan.patches.iter().find(|p| &*p.node == "a").unwrap();
-        assert_eq!(patch.desired_config, crate::Change::Set(OLD.into()), "{plan}");
+        assert_eq!(patch.desired_config, rollout::Change::Set(OLD.into()), "{plan}");
         assert!(patch.quarantine.is_keep(), "{plan}");
         assert!(matches!(plan.nodes[0].step, Step::Waits(Wait::Quarantined { .. })), "{plan}");
         let called = patch.applied_to(&given_up());
@@ -325,7 +328,7 @@ fn a_forecast_knows_what_drains_would_wait_for() {
             "spec": {"selector": {"matchLabels": {"app": "x"}}}, "status": {"disruptionsAllowed": 0, "currentHealthy": 1,
             "desiredHealthy": 1, "expectedPods": 1}}),
     ]);
-    let situation = crate::Situation::from_objects(objects.iter().map(|o| ("f", o))).unwrap();
+    let situation = rollout::Situation::from_objects(objects.iter().map(|o| ("f", o))).unwrap();
     let queue = situation.queue("worker", &Time(at(NOON)));
     assert_eq!(queue.iter().filter(|q| q.now).map(|q| &*q.node).collect::<Vec<_>>(), ["b"], "{queue:?}");
 }

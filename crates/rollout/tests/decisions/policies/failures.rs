@@ -1,8 +1,8 @@
 //! Configs and nodes that fail: what is rejected, what goes back, and in which order.
 
 use super::*;
-use crate::Change;
-use crate::view::DaemonState;
+use rollout::Change;
+use rollout::view::DaemonState;
 
 #[test]
 fn a_config_that_fails_is_rejected_and_the_newest_node_goes_back_first_within_the_bound() {
@@ -29,7 +29,7 @@ fn a_config_that_fails_is_rejected_and_the_newest_node_goes_back_first_within_th
     let plan = settled(&six(4, 1), &policy, &mut facts, NOON);
     assert_eq!(goes(&plan), "cde", "{plan}");
     for patch in plan.patches.iter().filter(|p| !p.desired_config.is_keep()) {
-        assert_eq!(patch.desired_config, crate::Change::Set("old".into()));
+        assert_eq!(patch.desired_config, rollout::Change::Set("old".into()));
     }
     let status = plan.status.unwrap();
     let conditions = status.conditions.unwrap();

@@ -1,8 +1,9 @@
 //! RolloutPolicies that are parsed, and those that are refused.
 
 use super::*;
-use crate::policy::gates::{self, Check, Reading, Record};
 use api::v1alpha1::{Operator, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus, WorkloadKind};
+use rollout::policy::gates::{self, Check, Reading, Record};
+use rollout::policy::{Assigned, PolicyPool, Verdict, assign, changes_words_only, parse};
 
 #[test]
 fn the_example_is_read_and_what_cannot_be_used_is_named_with_its_path() {

@@ -3,34 +3,6 @@
 use super::*;
 
 #[test]
-fn a_window_opens_by_the_clock_of_its_zone_and_closes_when_its_time_is_over() {
-    use crate::policy::calendar::WindowState::{Open, Shut};
-    let rows = [
-        // Every night at ten, for four hours: 20:00 UTC in summer, 21:00 in winter.
-        ("0 22 * * *", 4, "2026-07-01T19:59:59Z", Shut(Some(at("2026-07-01T20:00:00Z")))),
-        ("0 22 * * *", 4, "2026-07-01T20:00:00Z", Open(at("2026-07-02T00:00:00Z"))),
-        ("0 22 * * *", 4, "2026-07-01T23:59:59Z", Open(at("2026-07-02T00:00:00Z"))),
-        ("0 22 * * *", 4, "2026-07-02T00:00:00Z", Shut(Some(at("2026-07-02T20:00:00Z")))),
-        ("0 22 * * *", 4, "2026-12-01T20:30:00Z", Shut(Some(at("2026-12-01T21:00:00Z")))),
-        // Saturdays.
-        ("30 6 * * 6", 1, "2026-07-01T00:00:00Z", Shut(Some(at("2026-07-04T04:30:00Z")))),
-        // On 29 March clocks go from two to three: a start at half past two is an hour later.
-        ("30 2 * * *", 1, "2026-03-29T00:00:00Z", Shut(Some(at("2026-03-29T01:30:00Z")))),
-        // On 25 October clocks go from three to two: the first half past two counts.
-        ("30 2 * * *", 1, "2026-10-25T00:00:00Z", Shut(Some(at("2026-10-25T00:30:00Z")))),
-        ("30 2 * * *", 1, "2026-10-25T01:30:00Z", Shut(Some(at("2026-10-26T01:30:00Z")))),
-        // It lasts longer than the time between two starts, so it is always open.
-        ("0 * * * *", 2, "2026-07-01T12:30:00Z", Open(at("2026-07-01T13:00:00Z"))),
-        ("0 0 30 2 *", 1, "2026-07-01T12:30:00Z", Shut(None)),
-        ("0 0 29 2 *", 1, "2026-07-01T12:30:00Z", Shut(Some(at("2028-02-28T23:00:00Z")))),
-    ];
-    for (cron, lasts, now, want) in rows {
-        let window = Window::new(cron, berlin(), hours(lasts)).unwrap();
-        assert_eq!(window.at(at(now)), want, "{cron} for {lasts} h at {now}");
-    }
-}
-
-#[test]
 fn a_window_that_cannot_be_says_why() {
     for (cron, lasts, want) in [
         ("0 22 * *", 1, "five fields"),
@@ -104,11 +76,11 @@ fn nodes_that_wait_for_a_window_alone_are_told_what_to_take_if_somebody_reboots_
     let window = || Window::new("0 14 * * *", TimeZone::UTC, hours(2)).unwrap();
     let marks = |plan: &PoolPlan| -> String {
         let set =
-            plan.patches.iter().filter(|p| matches!(&p.waiting, crate::Change::Set(c) if &**c == "new"));
+            plan.patches.iter().filter(|p| matches!(&p.waiting, rollout::Change::Set(c) if &**c == "new"));
         set.map(|p| &*p.node).collect()
     };
     let removed = |plan: &PoolPlan| -> String {
-        plan.patches.iter().filter(|p| p.waiting == crate::Change::Remove).map(|p| &*p.node).collect()
+        plan.patches.iter().filter(|p| p.waiting == rollout::Change::Remove).map(|p| &*p.node).collect()
     };
     let nothing = PolicyFacts::default();
     let policy = Policy { windows: vec![window()], ..Policy::default() };
@@ -119,10 +91,13 @@ fn nodes_that_wait_for_a_window_alone_are_told_what_to_take_if_somebody_reboots_
     marked.iter_mut().skip(2).for_each(|n| n.waiting = Some("new".into()));
     marked[2].not_ready = Some("Ready is False".into());
     marked[3].unschedulable = true;
-    marked[4].state = crate::view::DaemonState::Working;
+    marked[4].state = rollout::view::DaemonState::Working;
     marked[5].quarantine = Some("new".into());
     let quarantines = Policy {
-        drain: Some(crate::drain::DrainLimit { after: hours(1), then: api::v1alpha1::DrainEnd::Quarantine }),
+        drain: Some(rollout::drain::DrainLimit {
+            after: hours(1),
+            then: api::v1alpha1::DrainEnd::Quarantine,
+        }),
         ..policy.clone()
     };
     let plan = planned(&marked, &quarantines, &nothing, NOON);
@@ -167,9 +142,9 @@ fn a_node_that_reboots_is_not_sent_for_that_and_one_that_a_person_sends_takes_wh
         }),
         ("it is back, in another boot", |n| n.boot = Some("two".into())),
         ("it drains to have its own config written again", |n| {
-            n.state = crate::view::DaemonState::Working;
+            n.state = rollout::view::DaemonState::Working;
             n.desired_drain = Some("drain-old".into());
-            (n.unschedulable, n.cordon) = (true, Some(crate::view::CordonMark::Daemon));
+            (n.unschedulable, n.cordon) = (true, Some(rollout::view::CordonMark::Daemon));
         }),
     ];
     for (what, happens) in rows {

@@ -4,10 +4,10 @@
 //! What it is not: the ordinary course of a rollout (see the parent module).
 
 use super::*;
-use crate::RolloutPlan;
 use api::names::pool_condition::CONFIG_UNPROVED;
 use api::v1::MachineConfigPoolStatus;
 use api::v1alpha1::MaxDisruption;
+use rollout::RolloutPlan;
 
 fn change(from: &str) -> ChangeAsked {
     ChangeAsked { from: from.into(), to: "new".into() }
@@ -157,9 +157,9 @@ fn two_pools_with(
         approval.map(|value| [(api::names::own::APPROVED.to_owned(), value.to_owned())].into());
     let nodes = ["worker", "other"].map(|role| {
         let mut node = node(role, "z", "old", "old");
-        node.labels = crate::view::Labels::new(
+        node.labels = rollout::view::Labels::new(
             Some(&[("role".to_owned(), role.to_owned())].into()),
-            &mut crate::view::Names::default(),
+            &mut rollout::view::Names::default(),
         );
         node
     });

@@ -4,9 +4,9 @@
 //! What it is not: the ordinary course of a rollout (see the parent module).
 
 use super::*;
-use crate::policy::gates::Reading;
 use api::names::EMPTY_CONFIG;
 use api::v1alpha1::RolloutPolicy;
+use rollout::policy::gates::Reading;
 
 fn canary_and_rest() -> Vec<Wave> {
     vec![wave("canary", Members::Number(1)), wave("rest", Members::Rest)]
@@ -101,7 +101,8 @@ fn a_change_that_is_taken_back_while_nobody_may_move_leaves_its_baseline_and_its
 
 #[test]
 fn a_node_that_is_put_aside_in_an_older_config_does_not_excuse_a_gate_that_fails() {
-    let drain = Some(crate::drain::DrainLimit { after: hours(1), then: api::v1alpha1::DrainEnd::Quarantine });
+    let drain =
+        Some(rollout::drain::DrainLimit { after: hours(1), then: api::v1alpha1::DrainEnd::Quarantine });
     let policy = Policy { rolls_back: true, drain, ..guarded() };
     let mut facts = under_way(&policy, &six(0, 0));
     facts.progress.rejected = vec![api::v1alpha1::RejectedConfig {
@@ -252,7 +253,7 @@ fn on_the_way_back_no_more_nodes_are_out_than_the_pool_and_its_zones_allow() {
     assert_eq!(goes(&plan), "def", "{plan}");
     // Nodes that report a fault in the rejected config are in service.
     let mut nodes = six(6, 0);
-    nodes.iter_mut().for_each(|n| n.state = crate::view::DaemonState::Degraded);
+    nodes.iter_mut().for_each(|n| n.state = rollout::view::DaemonState::Degraded);
     let plan = settled(&nodes, &policy, &mut facts, NOON);
     assert_eq!(goes(&plan), "def", "{plan}");
     let zones = Some(ZoneLimit { key: "topology.kubernetes.io/zone".into(), max: 1 });
@@ -274,7 +275,7 @@ fn a_gate_about_nodes_asks_no_node_that_is_on_its_way() {
     // A condition that no node has is a mistake in the gate, not a state of the nodes.
     let nodes: Vec<Arc<str>> = vec!["a".into(), "b".into()];
     let none = [("a".to_owned(), String::new()), ("b".to_owned(), String::new())].into();
-    let Reading::NoAnswer(why) = crate::policy::gates::of_nodes("True", &nodes, &none) else {
+    let Reading::NoAnswer(why) = rollout::policy::gates::of_nodes("True", &nodes, &none) else {
         panic!("it counts as an answer")
     };
     assert_eq!(why, "none of its nodes has this condition; correct its type");
@@ -320,14 +321,14 @@ fn a_node_that_joins_gets_the_proved_config_at_once_whatever_holds_the_pool() {
     let joins = |desired: &str| {
         let mut joined = six(1, 0);
         joined[5] = node("f", "z", EMPTY_CONFIG, desired);
-        joined[5].state = crate::view::DaemonState::Done;
+        joined[5].state = rollout::view::DaemonState::Done;
         joined
     };
     let sent = |plan: &PoolPlan| -> Vec<String> {
         let moved = plan.patches.iter().filter(|p| !p.desired_config.is_keep());
         moved.map(|p| format!("{} {:?}", p.node, p.desired_config)).collect()
     };
-    let to = |config: &str| vec![format!("f {:?}", crate::Change::Set(Arc::<str>::from(config)))];
+    let to = |config: &str| vec![format!("f {:?}", rollout::Change::Set(Arc::<str>::from(config)))];
     // The pool's config is proved, and a freeze is in force.
     let freeze = Freeze { from: at(NOON), until: None, reason: "year's end".to_owned(), certificates: false };
     let policy = Policy { waves: canary_and_rest(), freezes: vec![freeze], ..Policy::default() };
@@ -344,30 +345,4 @@ fn a_node_that_joins_gets_the_proved_config_at_once_whatever_holds_the_pool() {
     // It is left alone until it has arrived there.
     let plan = settled(&joins("old"), &policy, &mut facts, NOON);
     assert!(!sent(&plan).iter().any(|s| s.starts_with('f')), "{plan}");
-}
-
-#[test]
-fn another_image_of_a_proved_config_goes_by_wave() {
-    let policy = Policy { waves: canary_and_rest(), ..Policy::default() };
-    let facts = PolicyFacts {
-        progress: PoolProgress { proved: Some("new".to_owned()), ..PoolProgress::default() },
-        ..PolicyFacts::default()
-    };
-    let old = six(0, 0);
-    let flags = crate::node::Flags { candidate: true, ready: true, ..crate::node::Flags::default() };
-    let nodes: Vec<_> = old.iter().map(|n| (n, flags)).collect();
-    let worker = pool(3);
-    let next = |layered: bool| {
-        let about = PolicySubject { pool: &worker, config: "new", plain: !layered, elsewhere: &[] };
-        progress::next((&policy, &facts), about, &nodes, at(NOON))
-    };
-    assert!(next(false).allowance.hold.is_none());
-    assert_eq!(next(true).allowance.hold, Some(Hold::Recording { policy: "".into() }));
-    // All nodes have the image, and one has drifted: there is nothing to roll out.
-    let there = crate::node::Flags { at_target: true, ready: true, updated: true, ..Default::default() };
-    let drifted = crate::node::Flags { updated: false, ..there };
-    let nodes: Vec<_> = old.iter().zip([drifted, there, there, there, there, there]).collect();
-    let about = PolicySubject { pool: &worker, config: "new", plain: false, elsewhere: &[] };
-    let next = progress::next((&policy, &facts), about, &nodes, at(NOON));
-    assert!(next.allowance.hold.is_none() && next.progress.config.is_none(), "{next:?}");
 }
