@@ -3,7 +3,7 @@
 //! Errors name the kubeconfig and the place in it, never the value there: the library's own errors quote the file, and it
 //! holds credentials. What it is not: the node agent's identity, which is the kubelet's (see `daemon`).
 
-use crate::args::Cluster;
+use crate::args::shared::Cluster;
 use anyhow::{Context, anyhow, bail};
 use kube::client::AuthError;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};

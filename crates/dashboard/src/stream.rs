@@ -26,7 +26,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 const BEAT: &str = "event: beat\ndata: {}\n\n";
 /// How often it is asked whether a viewer may still look, at most: a right that is taken away ends a stream within this and
 /// [`HEARTBEAT`].
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// How soon a browser comes back whose stream ended, in milliseconds.
 const COME_BACK: &str = "retry: 1000\n\n";
 /// Says that the whole fleet is to be taken again.
@@ -48,7 +48,7 @@ struct Viewer {
 enum Validity {
     /// Until the session ends.
     Until(Instant),
-    /// As long as the visit lasts and the cluster lets this person look, which is asked again after [`LOOK_AGAIN`].
+    /// As long as the visit lasts and the cluster lets this person look, which is asked again after [`RECHECK_INTERVAL`].
     WhileAuthorized {
         access: Arc<ClusterAccess>,
         credential: Credential,
@@ -66,7 +66,7 @@ impl Validity {
             {
                 true
             }
-            Self::WhileAuthorized { asked, .. } if asked.elapsed() < LOOK_AGAIN => false,
+            Self::WhileAuthorized { asked, .. } if asked.elapsed() < RECHECK_INTERVAL => false,
             Self::WhileAuthorized { access, credential, asked, .. } => {
                 *asked = tokio::time::Instant::now();
                 access.authorize(credential).await.is_err()

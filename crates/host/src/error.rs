@@ -1,6 +1,6 @@
 //! Errors of operations on a host. Each text has the path and the remedy.
 
-use crate::disk::found::FsError;
+use crate::disk::fs_error::FsError;
 use crate::system::os::OsError;
 use crate::system::systemd::ServiceAction;
 use crate::system::systemd::SystemdError;

@@ -11,8 +11,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use desired::{CORE, DEV_NULL, DesiredHost, DesiredPath, OsField, has_contents};
 
-use crate::disk::found::{Found, FsError};
+use crate::disk::fs_error::FsError;
 use crate::disk::obstacle::{InFolder, Obstacle};
+use crate::disk::path_state::PathState;
 use crate::disk::root::{Root, split};
 use crate::error::Error;
 use crate::host::Host;
@@ -116,7 +117,7 @@ impl Host {
             root.list(paths::UNITS_DIR)?.into_iter().filter(|n| template_of(n).is_some_and(|t| t != *n))
         {
             let path = paths::unit(&name);
-            if matches!(root.found(&path)?, Found::Link { target, .. } if target == DEV_NULL) {
+            if matches!(root.found(&path)?, PathState::Link { target, .. } if target == DEV_NULL) {
                 facts.masked_instances.insert(name);
             }
         }
@@ -360,7 +361,7 @@ fn path_facts(
 ) -> Result<PathFacts, FsError> {
     let (found, is_mount_point) = root.inspect(path)?;
     let own_obstacle = match &found {
-        Found::Dir { .. } => root.own_obstacle(path)?,
+        PathState::Dir { .. } => root.own_obstacle(path)?,
         _ => None,
     };
     // A path that cannot be split is refused elsewhere.
@@ -375,7 +376,7 @@ fn path_facts(
 
 /// A path in a folder that the config did not put there.
 fn foreign_path_in(root: &Root, config: &DesiredHost, folder: &str) -> Result<Option<String>, FsError> {
-    if !matches!(root.found(folder)?, Found::Dir { .. }) {
+    if !matches!(root.found(folder)?, PathState::Dir { .. }) {
         return Ok(None);
     }
     for name in root.list(folder)? {

@@ -24,8 +24,10 @@ mod transaction;
 
 pub use desired::{Content, DesiredOs, Irreconcilable, OsField, Scope};
 pub use desired::{DisruptionPolicy, FilePolicy, KeyPolicy, PolicyAction, Service, UnitPolicy};
-pub use disk::found::{Attributes, Found, FsError};
+pub use disk::attributes::Attributes;
+pub use disk::fs_error::FsError;
 pub use disk::obstacle::Obstacle;
+pub use disk::path_state::PathState;
 pub use disk::root::{Options, Root};
 pub use drift::baseline::{Baseline, Drifted, applied, parsed};
 pub use drift::difference::Drift;

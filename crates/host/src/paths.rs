@@ -59,7 +59,7 @@ pub const OS_BEFORE: &str = "/var/lib/machine-config-daemon/os-before.json";
 /// The config whose extensions could not be applied to the running system. It is applied with a reboot.
 pub const LIVE_REFUSED: &str = "/var/lib/machine-config-daemon/live-refused.json";
 /// What became of packages that were only staged before a change that was undone: the deployment that has them again, or why none has.
-pub const OS_STAGED_AGAIN: &str = "/var/lib/machine-config-daemon/os-staged-again.json";
+pub const RESTAGED_PACKAGES: &str = "/var/lib/machine-config-daemon/os-staged-again.json";
 /// How the operating system was when the last change of it was kept.
 pub const OS_KEPT: &str = "/var/lib/machine-config-daemon/os-kept.json";
 /// The record that a config was tried and undone, because the change was not confirmed.
@@ -75,7 +75,7 @@ pub const TRIAL_VERDICT: &str = "/var/lib/machine-config-daemon/journal/failed.j
 /// Beside the journal: exists if the change was interrupted before its commit, and the machine booted what it had staged.
 pub const INTERRUPTED: &str = "/var/lib/machine-config-daemon/journal/interrupted";
 /// Beside the journal: what OSTree's merge of `/etc` left behind, and whether it is written.
-pub const LEFT_BEHIND: &str = "/var/lib/machine-config-daemon/journal/merge.json";
+pub const ETC_MERGE: &str = "/var/lib/machine-config-daemon/journal/merge.json";
 /// The kernel arguments that MachineConfigs set, where the boot loader's own files do not tell them from the host's.
 pub const KERNEL_ARGUMENTS: &str = "/var/lib/machine-config-daemon/kernel-arguments.json";
 /// The values that kernel parameters had before this agent set them, by their path below `/proc/sys`.

@@ -8,7 +8,8 @@
 use crate::boot_tokens;
 use crate::certificates::{self, Names, StoredObjects};
 use crate::monitoring;
-use crate::request::{ReconcileError, call};
+use crate::reconcile_error::ReconcileError;
+use crate::request::call;
 use crate::user_data::{self, Facts, NotUpdated, Write};
 use api::boot_token::{self, ENTROPY, Record};
 use api::events::OperatorEvent;

@@ -10,7 +10,8 @@
 //! and its administrators approve.
 
 use crate::accounts::{BOOTSTRAPPER, SIGNER};
-use crate::request::{ReconcileError, call};
+use crate::reconcile_error::ReconcileError;
+use crate::request::call;
 use api::boot_token::{self, Record};
 use api::k8s::{Node, Secret};
 use api::names::NAMESPACE;

@@ -6,7 +6,7 @@
 //!   it stands.
 //! - [`uninstall`]: takes all of it away.
 //! - [`manifests`]: the objects of the parts. Pure.
-//! - [`settings_object`]: the settings, read and checked. [`facts`]: what the cluster says about itself.
+//! - [`settings`]: the settings object, read and checked. [`facts`]: what the cluster says about itself.
 //! - [`monitoring`]: alerts, dashboards, and how Prometheus finds the metrics.
 //! - [`certificates`], [`user_data`], [`boot_tokens`], [`joining`]: what booting machines need.
 //!
@@ -16,6 +16,7 @@ mod accounts;
 pub mod boot_tokens;
 mod booting_machines;
 pub mod certificates;
+pub mod controller_config_values;
 mod definitions;
 mod facts;
 pub mod install;
@@ -24,10 +25,9 @@ pub mod manifests;
 pub mod monitoring;
 mod objects;
 mod ownership;
+mod reconcile_error;
 mod request;
 pub mod settings;
-mod settings_name;
-pub mod settings_object;
 mod stored_versions;
 pub mod sync;
 pub mod uninstall;

@@ -66,7 +66,7 @@ pub(crate) fn resource(object: &Value) -> Option<ApiResource> {
     let (api_version, kind) = (text("apiVersion")?, text("kind")?);
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let plural = match kind {
-        "MachineConfigOperator" => crate::settings_name::PLURAL,
+        "MachineConfigOperator" => crate::settings::PLURAL,
         "ClusterOperator" => "clusteroperators",
         "ClusterVersion" => "clusterversions",
         "KubeletConfig" => "kubeletconfigs",

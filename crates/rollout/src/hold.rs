@@ -2,8 +2,8 @@
 //!
 //! What it is not: the decision (see `policy` and `plan`), or the words (see `explain`).
 
-use crate::layered::ImageWait;
 use crate::os_image::OsImageWait;
+use crate::target::ImageWait;
 use crate::view::DaemonState;
 use api::k8s::Time;
 use api::v1alpha1::{GateOutcome, GateResult};
@@ -247,9 +247,11 @@ pub enum Wait {
     /// This wave of the pool's policy goes first.
     Wave(Arc<str>),
     /// Its pods are looked at before it is cordoned.
-    Look,
+    #[serde(rename = "look")]
+    DrainOutlook,
     /// It is put aside, because its drain did not end.
-    Aside {
+    #[serde(rename = "aside")]
+    Quarantined {
         /// What its drain would wait for now, if it has been looked at.
         why: Option<String>,
     },
@@ -275,4 +277,21 @@ pub enum Prefetching {
         /// What its agent says.
         why: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn waits_whose_rust_names_changed_are_serialised_as_before() {
+        for (wait, want) in [
+            (Wait::DrainOutlook, json!("look")),
+            (Wait::Quarantined { why: None }, json!({"aside": {"why": null}})),
+        ] {
+            assert_eq!(serde_json::to_value(&wait).unwrap(), want);
+            assert_eq!(serde_json::from_value::<Wait>(want).unwrap(), wait);
+        }
+    }
 }

@@ -15,7 +15,6 @@ mod facts;
 mod forecast;
 mod hold;
 mod inputs;
-mod layered;
 pub mod machine_config_nodes;
 mod node;
 mod order;
@@ -25,6 +24,7 @@ pub mod pinned_images;
 mod plan;
 pub mod policy;
 mod status;
+mod target;
 mod time;
 pub mod topology;
 
@@ -41,15 +41,15 @@ pub use forecast::{DrainForecast, Forecast, NodeAfter, NodeForecast, PoolForecas
 pub use hold::{Hold, Prefetching, Reason, Wait};
 pub use inputs::streams::stream_of;
 pub use inputs::{ConfigView, Configs, ControllerMemory, Inputs, PoolInput, Sources, Streams};
-pub use layered::{BuildState, ImageWait, Layering, OsBuildView, OsConfigView, Target};
 pub use node::membership::{BrokenSelector, Index, NoPool, Owners, Unmanaged};
 pub use os_image::{ImageLookup, OsImageInput, OsImageWait, skips_inspection};
 pub use patch::{Change, NodePatch};
 pub use plan::capacity::max_unavailable;
 pub use plan::decide::plan;
 pub use plan::{Capacity, NodeStep, PoolPlan, RolloutPlan, Step};
-pub use status::pin::{InForce, history_with, past_configs, pinned_config, previous_config};
+pub use status::pin::{PastConfig, history_with, past_configs, pinned_config, previous_config};
 pub use status::pinned_text;
+pub use target::{BuildState, ImageWait, Layering, OsBuildView, OsConfigView, Target};
 
 pub use updates::{PastUpdate, past_updates};
 pub use view::roles::{Cluster, is_control_plane};

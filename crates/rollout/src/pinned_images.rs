@@ -32,7 +32,7 @@ impl PinFacts {
     }
 
     /// Whether a node has all of these sets as they are now.
-    pub fn in_step<'a>(&self, node: &str, sets: impl IntoIterator<Item = &'a str>) -> bool {
+    pub fn has_current_sets<'a>(&self, node: &str, sets: impl IntoIterator<Item = &'a str>) -> bool {
         let states = self.nodes.get(node).map(Vec::as_slice).unwrap_or_default();
         sets.into_iter().all(|set| {
             let Some(state) = states.iter().find(|s| s.name == set) else { return false };
@@ -77,7 +77,7 @@ pub(crate) fn counted<'a>(
     let (mut all, mut updated) = (0, 0);
     for node in nodes {
         all += 1;
-        updated += i64::from(facts.in_step(node, sets.iter().copied()));
+        updated += i64::from(facts.has_current_sets(node, sets.iter().copied()));
     }
     let unavailable = i64::from(unavailable).min(all);
     let available = all - unavailable;
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_in_step_when_it_has_the_newest_generation_of_each_set() {
+    fn a_node_has_current_sets_when_it_has_the_newest_generation_of_each_set() {
         let state = |name: &str, desired, current| PinnedImageSetState {
             name: name.to_owned(),
             desired_generation: Some(desired),
@@ -154,9 +154,10 @@ mod tests {
             ]),
         };
         let nodes = ["done", "late", "failed", "half", "silent"];
-        let in_step: Vec<_> = nodes.into_iter().filter(|node| facts.in_step(node, ["a", "b"])).collect();
-        assert_eq!(in_step, ["done"]);
-        assert!(facts.in_step("silent", []), "without a set there is nothing to do");
+        let current: Vec<_> =
+            nodes.into_iter().filter(|node| facts.has_current_sets(node, ["a", "b"])).collect();
+        assert_eq!(current, ["done"]);
+        assert!(facts.has_current_sets("silent", []), "without a set there is nothing to do");
         let with = pool(json!({"pinnedImageSets": [{"name": "a"}, {"name": "b"}]}), json!({}));
         let counts = counted(&with, nodes, (5, 1), &facts).unwrap();
         let PoolSynchronizerStatus { machine_count, updated_machine_count, observed_generation, .. } =

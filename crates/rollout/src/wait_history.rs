@@ -107,8 +107,8 @@ fn about(wait: &Wait, hold: Option<&Hold>) -> Cow<'static, str> {
         Wait::PoolLabels(_) => "its pool's labels".into(),
         Wait::Prefetch(_) => "the fetch of the OS image".into(),
         Wait::Wave(wave) => format!("wave {wave}").into(),
-        Wait::Look => "a look at its pods".into(),
-        Wait::Aside { .. } => "its pods, put aside".into(),
+        Wait::DrainOutlook => "a look at its pods".into(),
+        Wait::Quarantined { .. } => "its pods, put aside".into(),
         Wait::Zone { zone, .. } if zone.is_empty() => "a free slot without a zone".into(),
         Wait::Zone { zone, .. } => format!("a free slot in zone {zone}").into(),
     }
@@ -135,8 +135,8 @@ fn held(hold: &Hold) -> Cow<'static, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layered::Target;
     use crate::plan::{NodeStep, PoolPlan};
+    use crate::target::Target;
     use std::collections::BTreeMap;
 
     fn plan(config: &str, hold: Option<Hold>, step: Step) -> RolloutPlan {
@@ -167,7 +167,7 @@ mod tests {
         then(&mut history, 7, wait(Wait::Wave("canary".into())));
         then(&mut history, 20, slot("a"));
         then(&mut history, 20, slot("b"));
-        then(&mut history, 0, wait(Wait::Look));
+        then(&mut history, 0, wait(Wait::DrainOutlook));
         then(&mut history, 3, slot("c"));
         then(&mut history, 9, plan("new", None, Step::Goes));
         then(&mut history, 9, plan("new", None, Step::Goes));

@@ -9,7 +9,7 @@
 mod helm;
 mod kustomize;
 
-use operator::install::settings::Settings;
+use operator::install::controller_config_values::ControllerConfigValues;
 use operator::install::{OPENSHIFT_NAMESPACES, Options, Step, WriteMode, plan, pull_secret_in};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -51,11 +51,11 @@ impl Values {
     /// The same plan for a cluster that has these of OpenShift's namespaces.
     fn plan_with(&self, namespaces: &[&'static str]) -> anyhow::Result<Vec<Step>> {
         Ok(plan(&Options {
-            given: Settings {
+            given: ControllerConfigValues {
                 cluster_dns_ip: Some(self.cluster_dns_ip.clone()),
                 api_server_url: Some(self.api_server_url.clone()),
                 api_server_ca: Some(self.api_server_ca.clone().into_bytes()),
-                ..Settings::default()
+                ..ControllerConfigValues::default()
             },
             daemon_image: Some(self.image.clone()),
             image: Some(self.image.clone()),

@@ -15,10 +15,12 @@ use parts::{controller, daemon, operator, server};
 use process::{runtime, small_runtime};
 use show::{bundle, dashboard, explain, history, plan, status};
 
-use crate::args::boot::Operator;
-use crate::args::daemon::Daemon;
 use crate::args::image::Image;
-use crate::args::{Command, Controller, Mco, Server};
+use crate::args::parts::controller::Controller;
+use crate::args::parts::daemon::Daemon;
+use crate::args::parts::operator::Operator;
+use crate::args::parts::server::Server;
+use crate::args::{Command, Mco};
 use crate::{exit, output};
 use clap::CommandFactory;
 use std::process::ExitCode;

@@ -171,7 +171,7 @@ fn status(object: &Value, streams: &[Stream], lacking: bool) -> Result<Value, St
 /// Why the status is not filled.
 enum Failure {
     Call(CallError),
-    Look(String),
+    Unread(String),
     /// It is filled from the other images of the release.
     Lacks(String),
 }
@@ -181,7 +181,7 @@ async fn pass(shared: Arc<Shared>, _: String) -> Outcome {
     let words = match &done {
         Ok(()) => None,
         Err(Failure::Call(e)) => Some(e.chain()),
-        Err(Failure::Look(why) | Failure::Lacks(why)) => Some(why.clone()),
+        Err(Failure::Unread(why) | Failure::Lacks(why)) => Some(why.clone()),
     };
     let is = match &done {
         Err(Failure::Lacks(_)) => "may lack streams, because an image cannot be inspected",
@@ -202,7 +202,7 @@ async fn pass(shared: Arc<Shared>, _: String) -> Outcome {
         Err(Failure::Call(e)) if e.is_refused() => Outcome::After(AGAIN),
         Err(Failure::Call(e)) if e.is_conflict() || e.is_not_found() => Outcome::Stale,
         Err(Failure::Call(e)) => Outcome::Failed(e.chain()),
-        Err(Failure::Look(_)) => Outcome::After(ASK_AGAIN.mul_f64(1.0 + jitter() / 2.0)),
+        Err(Failure::Unread(_)) => Outcome::After(ASK_AGAIN.mul_f64(1.0 + jitter() / 2.0)),
         Err(Failure::Lacks(_)) => Outcome::After(SELDOM.mul_f64(1.0 + jitter() / 2.0)),
     }
 }
@@ -228,17 +228,17 @@ async fn carry_out(shared: &Shared) -> Result<(), Failure> {
     let Some(wanted) = wanted(&object, &release, by_us) else { return Ok(()) };
     let images = wanted.images();
     let read: Result<Vec<Reference>, _> = images.split_whitespace().map(Reference::parse).collect();
-    let read = read.map_err(|e| Failure::Look(e.to_string()))?;
+    let read = read.map_err(|e| Failure::Unread(e.to_string()))?;
     // The mirrors of the pool that custom pools inherit their stream from.
     let worker = shared.stores.pools.get(WORKER).map(|p| p.spec.configuration.name.clone());
     let access = access::settings(shared, worker.as_deref().unwrap_or_default(), Cache::default()).await;
-    let registry = Registry::new(access.map_err(Failure::Look)?);
+    let registry = Registry::new(access.map_err(Failure::Unread)?);
     let streams = match wanted {
         WantedStreams::Listed(_) => Box::pin(registry.streams(&read)).await.map(|streams| (streams, None)),
         WantedStreams::Release(_) => Box::pin(registry.streams_of_some(&read)).await,
     };
-    let (streams, lacking) = streams.map_err(|e| Failure::Look(e.to_string()))?;
-    let status = status(&object, &streams, lacking.is_some()).map_err(Failure::Look)?;
+    let (streams, lacking) = streams.map_err(|e| Failure::Unread(e.to_string()))?;
+    let status = status(&object, &streams, lacking.is_some()).map_err(Failure::Unread)?;
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let version = object.pointer("/metadata/resourceVersion");
     let filled = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "status": status}));

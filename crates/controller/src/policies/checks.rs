@@ -247,7 +247,7 @@ async fn run(
         let had = record.state.clone();
         // The baseline may have been stored while the check ran.
         let baseline = wanted.borrow().baseline.clone();
-        record.take(&gate, baseline.as_deref(), reading);
+        record.record_check(&gate, baseline.as_deref(), reading);
         if record.workloads.is_empty() {
             record.workloads = asker.workloads();
         }

@@ -5,7 +5,7 @@
 
 use crate::shared::Shared;
 use client::CallError;
-use rollout::drain::{LOOK_COUNTS, LOOK_EVERY, Outlook};
+use rollout::drain::{OUTLOOK_MAX_AGE, OUTLOOK_INTERVAL, Outlook};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
@@ -37,7 +37,7 @@ impl Drop for Task {
 impl DrainOutlooks {
     pub(super) fn known(&self) -> BTreeMap<Arc<str>, Outlook> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, (_, at)| at.elapsed() < LOOK_COUNTS);
+        known.retain(|_, (_, at)| at.elapsed() < OUTLOOK_MAX_AGE);
         known.iter().map(|(node, (outlook, _))| (node.clone(), outlook.clone())).collect()
     }
 
@@ -73,7 +73,7 @@ async fn run(
     let mut seen: BTreeMap<Arc<str>, Instant> = BTreeMap::new();
     loop {
         let nodes = wanted.borrow_and_update().clone();
-        seen.retain(|node, at| nodes.contains(node) && at.elapsed() < LOOK_EVERY);
+        seen.retain(|node, at| nodes.contains(node) && at.elapsed() < OUTLOOK_INTERVAL);
         let due: Vec<Arc<str>> = nodes.iter().filter(|n| !seen.contains_key(*n)).cloned().collect();
         if !due.is_empty() {
             let inspected = lookups::inspect_drains(&shared.client, &due).await;
@@ -95,7 +95,10 @@ async fn run(
                 shared.mark_cluster();
             }
         }
-        let next = seen.values().min().map_or_else(|| Instant::now() + LOOK_EVERY, |at| *at + LOOK_EVERY);
+        let next = seen
+            .values()
+            .min()
+            .map_or_else(|| Instant::now() + OUTLOOK_INTERVAL, |at| *at + OUTLOOK_INTERVAL);
         tokio::select! {
             changed = wanted.changed() => if changed.is_err() { return },
             () = tokio::time::sleep_until(next) => {}

@@ -179,7 +179,7 @@ impl Watches<'_> {
         store: &Arc<Store<Option<EtcdMember>>>,
     ) {
         let pods = self.pods(kind, need, namespace, labels, store.clone());
-        self.spawn(pods, store, |p: Pod| Ok(EtcdMember::of(&p)), self.plan_input());
+        self.spawn(pods, store, |p: Pod| Ok(EtcdMember::from_pod(&p)), self.plan_input());
     }
 
     /// Pods with these labels in one namespace.

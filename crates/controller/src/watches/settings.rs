@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// How often to look for kinds that are not served. Nobody waits for one that is being installed.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Starts the watches, and the search for kinds that are not served yet.
 pub(crate) fn watch(shared: &Arc<Shared>, tasks: &TaskTracker, stop: &CancellationToken) {
@@ -79,7 +79,7 @@ async fn look(
         if kinds.is_empty() {
             return;
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(RECHECK_INTERVAL).await;
     }
 }
 

@@ -6,7 +6,7 @@
 //! the host makes later are visible because the folder is mounted with `HostToContainer` propagation.
 
 use crate::error::DaemonError;
-use host::{Attributes, Found, Root};
+use host::{Attributes, PathState, Root};
 use rustix::fs::{Mode, OFlags};
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
@@ -154,7 +154,7 @@ fn remove_copies(root: &Root, files: &[&Path]) -> Result<(), String> {
     for file in files {
         let path = file.to_str().ok_or("a path is not UTF-8")?;
         match root.found(path).map_err(text)? {
-            Found::File { mode: COPIED, len, .. } if len <= MAX_CERTIFICATE => copies.push(path),
+            PathState::File { mode: COPIED, len, .. } if len <= MAX_CERTIFICATE => copies.push(path),
             _ => {}
         }
     }
@@ -188,7 +188,7 @@ fn install(root: &Root, path: &str) -> Result<(), String> {
     const SELF: &str = "/proc/self/exe";
     let text = |e: host::FsError| e.to_string();
     let open = || std::fs::File::open(SELF).map_err(|e| format!("{SELF}: {e}"));
-    if let Found::File { len, mode, sha256, .. } = root.found(path).map_err(text)?
+    if let PathState::File { len, mode, sha256, .. } = root.found(path).map_err(text)?
         && mode == MODE.mode
         && open()?.metadata().map_err(|e| format!("{SELF}: {e}"))?.len() == len
         && same(&mut open()?, &sha256)?

@@ -123,10 +123,10 @@ pub fn complete_first_boot(host: &mut Host, file: &str) -> Result<FirstBoot, Dae
         let why: Vec<String> = why.iter().map(ToString::to_string).collect();
         fail(format!("this machine cannot apply config {config}: {}", why.join("; ")))
     };
-    let change = Change::to_itself(&to, names).map_err(refused)?;
+    let change = Change::adopt(&to, names).map_err(refused)?;
     let facts = host.inspect(&change).map_err(|e| fail(e.to_string()))?.without_pool(NO_PACKAGES);
     let found = found_os(host, &change.new_config().os, &facts)?;
-    let plan = change.from_os(found).plan(&DisruptionPolicy::default(), &facts).map_err(refused)?;
+    let plan = change.with_current_os(found).plan(&DisruptionPolicy::default(), &facts).map_err(refused)?;
     tracing::info!(%config, disruption = %plan.disruption, steps = plan.steps.len(), "completing the first boot");
     host.apply(&plan).map_err(|e| fail(api::text::chain(&e)))?;
     // The input is used once: a later boot that finds it would start over.

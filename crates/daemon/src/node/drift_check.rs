@@ -115,7 +115,7 @@ impl Machine {
         *self.last_reason() = LastReason::default();
         if let Some((config, wanted)) = unrecorded {
             let names = Names { current: name.clone(), desired: name.clone() };
-            let change = Change::to_parsed(wanted, &config.spec, names).map_err(|e| refusal(&e))?;
+            let change = Change::adopt_parsed(wanted, &config.spec, names).map_err(|e| refusal(&e))?;
             let facts = host.inspect(&change)?;
             let plan = change.plan(&DisruptionPolicy::default(), &facts).map_err(|e| refusal(&e))?;
             host.apply(&plan)?;
@@ -156,7 +156,7 @@ impl Machine {
 
     /// Refuses a change on a host that has drifted, except for drift that the change itself or the rules repair.
     pub(crate) fn refuse_drifted(&self, host: &mut Host, change: &Change) -> Result<(), MachineError> {
-        let mut found = host.drifts_in_way(change)?;
+        let mut found = host.blocking_drifts(change)?;
         // Drift that the rules would repair is no obstacle: the change writes every path that differs anyway.
         found.retain(|d| self.rules().action(d) == DriftAction::Report);
         if found.is_empty() {

@@ -112,7 +112,7 @@ const ANNOUNCE_LIMIT_BACK: SignedDuration = SignedDuration::from_mins(1);
 const MOST_REBOOTS: u32 = 3;
 
 /// How often to check something that sends no notification.
-const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(10);
+const RECHECK_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 
 /// How long the kubelet may take after a reboot before the node reports the delay. A slow disk and a long image check
 /// fit in.
@@ -162,7 +162,8 @@ fn returned(view: &View, config: String, boot_id: &str, began: Option<Timestamp>
         let mut action = overdue(view, since, KUBELET_LIMIT, Waiting::Kubelet, None, &why);
         // Heartbeats do not wake the agent, so it has to look again by itself.
         if let (Action::Wait { until, .. }, Some(_)) = (&mut action, began) {
-            *until = Some(until.map_or(view.now + LOOK_AGAIN, |end| end.min(view.now + LOOK_AGAIN)));
+            *until =
+                Some(until.map_or(view.now + RECHECK_INTERVAL, |end| end.min(view.now + RECHECK_INTERVAL)));
         }
         return action;
     }
@@ -243,5 +244,5 @@ fn too_many_reboots(view: &View, config: &str) -> Action {
         let changes = [(annotation::STATE, state::DEGRADED.to_owned()), (annotation::REASON, why)];
         return write(changes, []);
     }
-    Action::Wait { why: Waiting::Boot, until: Some(view.now + LOOK_AGAIN) }
+    Action::Wait { why: Waiting::Boot, until: Some(view.now + RECHECK_INTERVAL) }
 }

@@ -25,7 +25,7 @@ use jiff::SignedDuration;
 
 /// How often a node on trial is looked at. A service that does not start is down again by the second look, and the
 /// longest pause that an update pays for its trial is this one.
-const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(5);
+const RECHECK_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
 /// How long a change may go on with its trial when the node is to be in another config: a boot fits in.
 const SUPERSEDED_PATIENCE: SignedDuration = SignedDuration::from_mins(2);
 /// How long the API server must not answer in the old config until a change that was undone because it did not answer
@@ -53,7 +53,10 @@ impl UnmetCheck {
 pub(super) fn confirm(view: &View, trial: &TrialFacts) -> Action {
     if trial.before.person {
         let until = (!trial.left.is_zero()).then(|| view.now + trial.left);
-        return Action::Wait { why: Waiting::Confirmation, until: until.or(Some(view.now + LOOK_AGAIN)) };
+        return Action::Wait {
+            why: Waiting::Confirmation,
+            until: until.or(Some(view.now + RECHECK_INTERVAL)),
+        };
     }
     let Phase::OnTrial { last, earlier } = &view.phase else { return Action::ObserveTrial };
     let Err(unmet) = check_as_before(view, trial, last, earlier.as_ref()) else {
@@ -64,7 +67,7 @@ pub(super) fn confirm(view: &View, trial: &TrialFacts) -> Action {
     if trial.left.is_zero() || given_up {
         return Action::FailTrial { check: unmet.check, why: unmet.why };
     }
-    let next = last.at + LOOK_AGAIN.min(trial.left);
+    let next = last.at + RECHECK_INTERVAL.min(trial.left);
     if view.now < next {
         return Action::Wait { why: Waiting::Confirmation, until: Some(next) };
     }

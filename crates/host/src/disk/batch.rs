@@ -10,7 +10,8 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{self, AtFlags, FileType, OFlags};
 
-use crate::disk::found::{Attributes, FsError};
+use crate::disk::attributes::Attributes;
+use crate::disk::fs_error::FsError;
 use crate::disk::root::{Root, split};
 use crate::disk::xattr::FileMetadata;
 

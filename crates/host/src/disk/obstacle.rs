@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags};
 use serde::Serialize;
 
-use crate::disk::found::FsError;
+use crate::disk::fs_error::FsError;
 use crate::disk::root::{Root, split};
 
 /// Why a path cannot be changed.

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
 
-use crate::disk::found::ForeignLink;
+use crate::disk::fs_error::ForeignLink;
 
 /// How often a resolution that raced with a rename is retried.
 const RESOLVE_TRIES: u32 = 32;

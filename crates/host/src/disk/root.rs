@@ -3,7 +3,7 @@
 //! It resolves paths and reads files. Resolution cannot leave the root (`openat2` with `RESOLVE_IN_ROOT`, openat2(2):
 //! a link to `/x` means `/x` of that root, `..` stops at it) and follows no links of users other than root.
 //!
-//! Not here: what exists at a path (see `examine`), how files are changed (see `write`), which paths matter (see `paths`), or undo (see `journal`).
+//! Not here: what exists at a path (see `stat`), how files are changed (see `write`), which paths matter (see `paths`), or undo (see `journal`).
 
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ pub(crate) use crate::disk::names::{kept_name, split, temp_name};
 pub(crate) use api::text::hex;
 use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags};
 
-use crate::disk::found::FsError;
+use crate::disk::fs_error::FsError;
 use crate::disk::resolve::{resolve, walk};
 use crate::disk::xattr::FileMetadata;
 use crate::fault::{Faults, NoFaults, Point, as_io};

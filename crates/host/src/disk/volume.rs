@@ -6,7 +6,7 @@ use std::io;
 
 use rustix::fs::{self, OFlags};
 
-use crate::disk::found::FsError;
+use crate::disk::fs_error::FsError;
 use crate::disk::names::split;
 use crate::disk::root::Root;
 

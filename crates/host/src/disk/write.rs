@@ -8,7 +8,9 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, Uid};
 
-use crate::disk::found::{Attributes, Found, FsError};
+use crate::disk::attributes::Attributes;
+use crate::disk::fs_error::FsError;
+use crate::disk::path_state::PathState;
 use crate::disk::root::{DIR_MODE, Root, split, temp_name};
 use crate::disk::xattr::{self, FileMetadata, Xattr};
 
@@ -325,7 +327,7 @@ impl Root {
     /// # Errors
     /// Something in it cannot be removed.
     pub fn remove_tree(&self, path: &str) -> Result<(), FsError> {
-        if let (Found::Dir { .. }, is_mount_point) = self.inspect(path)? {
+        if let (PathState::Dir { .. }, is_mount_point) = self.inspect(path)? {
             // A mounted file system does not belong to this tree.
             if is_mount_point {
                 return Err(FsError::new("remove", path, io::ErrorKind::ResourceBusy));

@@ -3,7 +3,7 @@
 use desired::DEV_NULL;
 use ignition::Owner;
 
-use crate::disk::found::Found;
+use crate::disk::path_state::PathState;
 use crate::disk::root::split;
 use crate::drift::baseline::{Baseline, Expected};
 use crate::drift::difference::Drift;
@@ -70,23 +70,23 @@ pub(crate) fn drifts(config: &Baseline, facts: &Facts) -> Vec<Drift> {
 }
 
 /// How one path differs from what must be there.
-pub(crate) fn path_drift(path: &str, want: &Expected, found: &Found, facts: &Facts) -> Result<(), Drift> {
+pub(crate) fn path_drift(path: &str, want: &Expected, found: &PathState, facts: &Facts) -> Result<(), Drift> {
     let path = path.to_owned();
     match want {
         Expected::Mask => match found {
-            Found::Link { target, .. } if target == DEV_NULL => Ok(()),
+            PathState::Link { target, .. } if target == DEV_NULL => Ok(()),
             _ => {
                 let unit = path.rsplit('/').next().unwrap_or_default().to_owned();
                 Err(Drift::NotMasked { unit, path })
             }
         },
         Expected::Dir { mode: want, user, group, .. } => match found {
-            Found::Absent | Found::NoParentFolder { .. } => Err(Drift::Missing { path }),
-            Found::Dir { mode, .. } if want.is_some_and(|w| w != *mode) => {
+            PathState::Absent | PathState::NoParentFolder { .. } => Err(Drift::Missing { path }),
+            PathState::Dir { mode, .. } if want.is_some_and(|w| w != *mode) => {
                 let expected = want.unwrap_or_default();
                 Err(Drift::Mode { path, expected, received: format!("{mode:04o}") })
             }
-            Found::Dir { uid, gid, .. } => {
+            PathState::Dir { uid, gid, .. } => {
                 let asked = |o: &Owner| o.id.is_some() || o.name.as_deref().is_some_and(|n| !n.is_empty());
                 let user = asked(user).then(|| user_id(user, facts)).flatten().unwrap_or(*uid);
                 let group = asked(group).then(|| group_id(group, facts)).flatten().unwrap_or(*gid);
@@ -99,9 +99,9 @@ pub(crate) fn path_drift(path: &str, want: &Expected, found: &Found, facts: &Fac
             other => Err(Drift::Kind { path, expected: "a folder".to_owned(), received: kind(other) }),
         },
         Expected::Link { target, hard: true, .. } => match found {
-            Found::Absent | Found::NoParentFolder { .. } => Err(Drift::Missing { path }),
+            PathState::Absent | PathState::NoParentFolder { .. } => Err(Drift::Missing { path }),
             _ if facts.same_files.contains(&path) => Ok(()),
-            Found::File { .. } => {
+            PathState::File { .. } => {
                 let expected = format!("another name of {target}");
                 Err(Drift::Kind { path, expected, received: "a file of its own".to_owned() })
             }
@@ -111,8 +111,8 @@ pub(crate) fn path_drift(path: &str, want: &Expected, found: &Found, facts: &Fac
             }
         },
         Expected::Link { target, user, group, .. } => match found {
-            Found::Absent | Found::NoParentFolder { .. } => Err(Drift::Missing { path }),
-            Found::Link { target: now, uid, gid } if now == target => {
+            PathState::Absent | PathState::NoParentFolder { .. } => Err(Drift::Missing { path }),
+            PathState::Link { target: now, uid, gid } if now == target => {
                 match (user_id(user, facts), group_id(group, facts)) {
                     (Some(u), Some(g)) if facts.owners && (u, g) != (*uid, *gid) => {
                         let (expected, received) = (format!("{u}:{g}"), format!("{uid}:{gid}"));
@@ -126,9 +126,11 @@ pub(crate) fn path_drift(path: &str, want: &Expected, found: &Found, facts: &Fac
             }
         },
         Expected::Nothing => match found {
-            Found::File { len, .. } if *len > 0 && path.ends_with(".conf") => Err(Drift::Content { path }),
+            PathState::File { len, .. } if *len > 0 && path.ends_with(".conf") => {
+                Err(Drift::Content { path })
+            }
             // systemd reads the target of a link.
-            Found::Link { target, .. } if target != DEV_NULL && path.ends_with(".conf") => {
+            PathState::Link { target, .. } if target != DEV_NULL && path.ends_with(".conf") => {
                 Err(Drift::Content { path })
             }
             _ => Ok(()),
@@ -136,14 +138,14 @@ pub(crate) fn path_drift(path: &str, want: &Expected, found: &Found, facts: &Fac
         Expected::File { .. } if paths::NOT_VALIDATED.contains(&path.as_str()) => Ok(()),
         Expected::File { len: expected_len, sha256: expected_sum, mode: expected, user, group } => {
             match found {
-                Found::Absent | Found::NoParentFolder { .. } => Err(Drift::Missing { path }),
-                Found::File { mode, .. } if mode != expected => {
+                PathState::Absent | PathState::NoParentFolder { .. } => Err(Drift::Missing { path }),
+                PathState::File { mode, .. } if mode != expected => {
                     Err(Drift::Mode { path, expected: *expected, received: format!("{mode:04o}") })
                 }
-                Found::File { len, sha256, .. } if len != expected_len || sha256 != expected_sum => {
+                PathState::File { len, sha256, .. } if len != expected_len || sha256 != expected_sum => {
                     Err(Drift::Content { path })
                 }
-                Found::File { uid, gid, .. } => match (user_id(user, facts), group_id(group, facts)) {
+                PathState::File { uid, gid, .. } => match (user_id(user, facts), group_id(group, facts)) {
                     (Some(u), Some(g)) if facts.owners && (u, g) != (*uid, *gid) => Err(Drift::Owner {
                         path,
                         expected: format!("{u}:{g}"),
@@ -151,9 +153,9 @@ pub(crate) fn path_drift(path: &str, want: &Expected, found: &Found, facts: &Fac
                     }),
                     _ => Ok(()),
                 },
-                Found::Link { .. } => Err(not_a_file(path, *expected, "a link")),
-                Found::Dir { .. } => Err(not_a_file(path, *expected, "a folder")),
-                Found::Other => Err(not_a_file(path, *expected, "neither file, link nor folder")),
+                PathState::Link { .. } => Err(not_a_file(path, *expected, "a link")),
+                PathState::Dir { .. } => Err(not_a_file(path, *expected, "a folder")),
+                PathState::Other => Err(not_a_file(path, *expected, "neither file, link nor folder")),
             }
         }
     }
@@ -163,13 +165,13 @@ fn not_a_file(path: String, expected: u32, received: &str) -> Drift {
     Drift::Mode { path, expected, received: received.to_owned() }
 }
 
-fn kind(found: &Found) -> String {
+fn kind(found: &PathState) -> String {
     match found {
-        Found::Absent | Found::NoParentFolder { .. } => "not there".to_owned(),
-        Found::File { .. } => "a file".to_owned(),
-        Found::Link { target, .. } => format!("a link to {target}"),
-        Found::Dir { .. } => "a folder".to_owned(),
-        Found::Other => "neither file, link nor folder".to_owned(),
+        PathState::Absent | PathState::NoParentFolder { .. } => "not there".to_owned(),
+        PathState::File { .. } => "a file".to_owned(),
+        PathState::Link { target, .. } => format!("a link to {target}"),
+        PathState::Dir { .. } => "a folder".to_owned(),
+        PathState::Other => "neither file, link nor folder".to_owned(),
     }
 }
 

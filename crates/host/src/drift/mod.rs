@@ -51,7 +51,7 @@ impl Host {
     ///
     /// # Errors
     /// As [`Host::drifts_from`].
-    pub fn drifts_in_way(&mut self, change: &Change) -> Result<Vec<Drift>, Error> {
+    pub fn blocking_drifts(&mut self, change: &Change) -> Result<Vec<Drift>, Error> {
         let kept = kept(&change.old, &change.new);
         self.files_drift_from(&Baseline::new(&change.names().current, String::new(), &kept))
     }

@@ -9,8 +9,9 @@ use std::time::Duration;
 use desired::{CORE, DesiredHost, DesiredPath};
 
 use super::path_facts;
-use crate::disk::found::{Found, FsError};
+use crate::disk::fs_error::FsError;
 use crate::disk::obstacle::Obstacle;
+use crate::disk::path_state::PathState;
 use crate::disk::root::{Root, split};
 use crate::error::Error;
 use crate::host::Host;
@@ -73,11 +74,13 @@ impl Host {
                 facts.others_log_in = has_password;
                 let obstacle =
                     Obstacle::NoAnswer { folder: paths::CORE_HOME.to_owned(), seconds: HOME_LIMIT.as_secs() };
-                facts.paths.insert(paths::CORE_HOME.to_owned(), PathFacts::of(Found::Absent, Some(obstacle)));
+                facts
+                    .paths
+                    .insert(paths::CORE_HOME.to_owned(), PathFacts::of(PathState::Absent, Some(obstacle)));
                 let parent = paths::CORE_HOME.to_owned();
                 facts.paths.insert(
                     paths::CORE_OWN_KEYS.to_owned(),
-                    PathFacts::of(Found::NoParentFolder { parent }, None),
+                    PathFacts::of(PathState::NoParentFolder { parent }, None),
                 );
             }
         }
@@ -94,7 +97,7 @@ impl Host {
         if new.config.passwd.users.iter().all(|u| u.ssh_authorized_keys.is_empty()) {
             return None;
         }
-        let there = |path: &&str| !self.root.found(path).unwrap_or(Found::Absent).is_absent();
+        let there = |path: &&str| !self.root.found(path).unwrap_or(PathState::Absent).is_absent();
         let program = sshd::PROGRAMS.into_iter().find(there)?;
         let without = self.run_sshd(program, &texts, user.name)?;
         let sshd = Sshd::read(&texts, &user, Some(&without))?;
@@ -188,7 +191,7 @@ fn tolerant(root: &Root, path: &str) -> PathFacts {
     path_facts(root, path, &mut BTreeMap::new()).unwrap_or_else(|e| {
         tracing::warn!(error = %e, "cannot read it, so it is left as it is");
         let parent = split(path).map(|(dir, _)| dir).unwrap_or_default().to_owned();
-        PathFacts::of(Found::NoParentFolder { parent }, None)
+        PathFacts::of(PathState::NoParentFolder { parent }, None)
     })
 }
 

@@ -4,7 +4,7 @@
 
 use desired::DesiredPath;
 
-use crate::disk::found::Found;
+use crate::disk::path_state::PathState;
 use crate::paths;
 use crate::plan::disruption::Disruption;
 use crate::plan::step::{Replaces, Step};
@@ -22,7 +22,7 @@ impl Steps<'_> {
             both.filter_map(|path| Some((tool.link(path)?, path))).collect();
         for (link, target) in links {
             let wanted = self.new.at(target).is_some_and(|w| *w != DesiredPath::Nothing);
-            let ours = matches!(self.found(&link), Found::Link { target: t, .. } if t == target);
+            let ours = matches!(self.found(&link), PathState::Link { target: t, .. } if t == target);
             if self.new.at(&link).is_some() || self.old.at(&link).is_some() {
                 continue;
             }

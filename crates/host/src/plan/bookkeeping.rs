@@ -6,7 +6,7 @@
 use api::v1::MachineConfigSpec;
 use desired::{Content, config_and_image};
 
-use crate::disk::found::{PLAIN, PRIVATE};
+use crate::disk::attributes::{PLAIN, PRIVATE};
 use crate::paths;
 use crate::plan::disruption::Disruption;
 use crate::plan::step::Step;

@@ -7,8 +7,9 @@ use desired::mask::argument;
 use desired::{DEFAULT_KERNEL, DesiredOs, OsField};
 use serde::{Serialize, Serializer};
 
-use crate::disk::found::{Attributes, Found};
+use crate::disk::attributes::Attributes;
 use crate::disk::obstacle::Obstacle;
+use crate::disk::path_state::PathState;
 use crate::plan::secret::Secret;
 use crate::plan::sshd::SshdAnswers;
 use crate::plan::trust::TrustTool;
@@ -23,7 +24,7 @@ use crate::system::users::Users;
 #[serde(rename_all = "camelCase")]
 pub struct PathFacts {
     /// What exists there.
-    pub found: Found,
+    pub found: PathState,
     /// Why nothing can be made, replaced or removed there, although `found` does not show it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<Obstacle>,
@@ -34,7 +35,7 @@ pub struct PathFacts {
 
 impl PathFacts {
     /// The facts of a path that is not a folder.
-    pub(crate) fn of(found: Found, obstacle: Option<Obstacle>) -> Self {
+    pub(crate) fn of(found: PathState, obstacle: Option<Obstacle>) -> Self {
         Self { found, obstacle, own_obstacle: None }
     }
 }
@@ -194,8 +195,8 @@ impl Facts {
 
     /// What exists at a path.
     #[must_use]
-    pub fn found(&self, path: &str) -> &Found {
-        self.paths.get(path).map_or(&Found::Absent, |at| &at.found)
+    pub fn found(&self, path: &str) -> &PathState {
+        self.paths.get(path).map_or(&PathState::Absent, |at| &at.found)
     }
 }
 

@@ -5,7 +5,8 @@
 use desired::{Content, DesiredPath};
 use ignition::Owner;
 
-use crate::disk::found::{Attributes, Found, PLAIN};
+use crate::disk::attributes::{Attributes, PLAIN};
+use crate::disk::path_state::PathState;
 use crate::paths;
 use crate::plan::step::Step;
 use crate::plan::steps::{STALE, Steps};
@@ -20,8 +21,8 @@ impl Steps<'_> {
         overwrite: Option<bool>,
     ) {
         let now = match self.found(path).clone() {
-            Found::Dir { mode, uid, gid } => Some(Attributes { mode, uid, gid }),
-            Found::Absent => None,
+            PathState::Dir { mode, uid, gid } => Some(Attributes { mode, uid, gid }),
+            PathState::Absent => None,
             _ if !self.reachable(path) || !self.may_replace(path, overwrite) => return,
             _ => None,
         };
@@ -69,7 +70,7 @@ impl Steps<'_> {
             (paths::original_dir(path), paths::original(path), paths::no_original(path));
         let there = |p: &String| !self.found(p).is_absent();
         let (kept, stamped) = (there(&original), there(&stamp));
-        let is_dir = matches!(self.found(path), Found::Dir { .. });
+        let is_dir = matches!(self.found(path), PathState::Dir { .. });
         if is_dir
             && kept
             && !stamped
@@ -82,7 +83,7 @@ impl Steps<'_> {
         }
         if let Some(attributes) = self.facts.original_dirs.get(path).copied().filter(|_| is_dir) {
             let same = match self.found(path) {
-                Found::Dir { mode, uid, gid } => {
+                PathState::Dir { mode, uid, gid } => {
                     *mode == attributes.mode
                         && (!self.facts.owners || (*uid, *gid) == (attributes.uid, attributes.gid))
                 }

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use desired::{CORE, Content, DesiredHost, DesiredPath};
 
-use crate::disk::found::{Attributes, Found, PLAIN, PRIVATE};
+use crate::disk::attributes::{Attributes, PLAIN, PRIVATE};
+use crate::disk::path_state::PathState;
 use crate::disk::root::{split, temp_name};
 use crate::paths;
 use crate::plan::facts::Facts;
@@ -95,7 +96,7 @@ impl Steps<'_> {
             return false;
         }
         let needed = !has.is_empty() && !sshd.reads_ours(&login);
-        let blocked = matches!(self.found(DROPIN), Found::NoParentFolder { .. });
+        let blocked = matches!(self.found(DROPIN), PathState::NoParentFolder { .. });
         let dropin = if needed && !blocked { sshd.dropin(&texts, &login, said) } else { None };
         let by_dropin = dropin.is_some();
         // A file that cannot be read as a key file must not be overwritten.
@@ -140,7 +141,7 @@ impl Steps<'_> {
         if known && own.as_deref().unwrap_or_default() != block && self.reachable(paths::CORE_OWN_KEYS) {
             let gid = self.facts.users.groups.get(CORE).copied().unwrap_or(core.gid);
             let attributes = match self.found(paths::CORE_OWN_KEYS) {
-                Found::File { mode, uid, gid, .. } => Attributes { mode: *mode, uid: *uid, gid: *gid },
+                PathState::File { mode, uid, gid, .. } => Attributes { mode: *mode, uid: *uid, gid: *gid },
                 _ => Attributes { mode: 0o600, uid: core.uid, gid },
             };
             if block.is_empty() {
@@ -156,16 +157,16 @@ impl Steps<'_> {
         let mut fresh = false;
         let folders = folders_of_keys();
         for (i, dir) in folders.iter().enumerate() {
-            let found = if fresh { &Found::Absent } else { self.found(dir) };
+            let found = if fresh { &PathState::Absent } else { self.found(dir) };
             match found.clone() {
-                Found::NoParentFolder { parent } => {
+                PathState::NoParentFolder { parent } => {
                     self.refuse(dir, format!("{parent} is not a folder"), "move that away");
                     return;
                 }
                 // The home folder keeps its owner.
-                Found::Dir { .. } if i == 0 => continue,
-                Found::Dir { uid: owner, .. } if owner == uid || !self.facts.owners => continue,
-                Found::Absent => {}
+                PathState::Dir { .. } if i == 0 => continue,
+                PathState::Dir { uid: owner, .. } if owner == uid || !self.facts.owners => continue,
+                PathState::Absent => {}
                 _ if i == 0 => {
                     self.refuse(dir, "it is not a folder", "make it the home folder of core");
                     return;

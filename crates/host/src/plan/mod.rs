@@ -44,7 +44,7 @@ use desired::DisruptionPolicy;
 pub use host_plan::HostPlan;
 
 /// A change from one config to another. Both are parsed here, once. The result can be inspected, compared and planned
-/// as often as needed ([`crate::Host::inspect`], [`crate::Host::drifts_in_way`], [`Change::plan`]).
+/// as often as needed ([`crate::Host::inspect`], [`crate::Host::blocking_drifts`], [`Change::plan`]).
 #[derive(Clone)]
 pub struct Change {
     names: Names,
@@ -52,7 +52,7 @@ pub struct Change {
     pub(crate) new: DesiredHost,
     /// The new config as it is recorded on the disk.
     spec: MachineConfigSpec,
-    /// The host's actual operating system counts, and not what the two configs say about it (see [`Change::from_os`]).
+    /// The host's actual operating system counts, and not what the two configs say about it (see [`Change::with_current_os`]).
     from_host: bool,
 }
 
@@ -83,20 +83,20 @@ impl Change {
         Ok(Self { names, old, new, spec: desired.clone(), from_host: false })
     }
 
-    /// The change of a host whose files another program wrote as the config says (Ignition, at the first boot), and
-    /// that has no record of it. Both ends are this config, parsed once.
+    /// The change that adopts a host whose files another program wrote as the config says (Ignition, at the first boot),
+    /// and that has no record of it. Both ends are this config, parsed once.
     ///
     /// # Errors
     /// The parts of it that cannot be parsed.
-    pub fn to_itself(config: &MachineConfigSpec, names: Names) -> Result<Self, Vec<Irreconcilable>> {
-        Self::to_parsed(DesiredHost::parse(config)?, config, names)
+    pub fn adopt(config: &MachineConfigSpec, names: Names) -> Result<Self, Vec<Irreconcilable>> {
+        Self::adopt_parsed(DesiredHost::parse(config)?, config, names)
     }
 
-    /// As [`Change::to_itself`], with the config parsed already.
+    /// As [`Change::adopt`], with the config parsed already.
     ///
     /// # Errors
     /// The parts of it that cannot be applied.
-    pub fn to_parsed(
+    pub fn adopt_parsed(
         wanted: DesiredHost,
         config: &MachineConfigSpec,
         names: Names,
@@ -107,7 +107,7 @@ impl Change {
 
     /// Sets the state of the host's operating system, if it is not what the current config says.
     #[must_use]
-    pub fn from_os(mut self, found: desired::DesiredOs) -> Self {
+    pub fn with_current_os(mut self, found: desired::DesiredOs) -> Self {
         self.old.os = found;
         // An empty kernel type means the default one, as in a config.
         if self.old.os.kernel_type.is_empty() {

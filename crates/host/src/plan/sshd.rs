@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::disk::found::Attributes;
+use crate::disk::attributes::Attributes;
 pub(crate) use key_file::{has_key, with_block};
 use language::{Applies, absolute, expanded, matches, words};
 pub(crate) use language::{glob, includes, target};

@@ -4,7 +4,7 @@
 
 use desired::DesiredPath;
 
-use crate::disk::found::Found;
+use crate::disk::path_state::PathState;
 use crate::disk::root::split;
 use crate::paths;
 use crate::plan::step::Step;
@@ -27,7 +27,7 @@ impl Steps<'_> {
             if *want == DesiredPath::Nothing && !kept {
                 continue;
             }
-            if !matches!(self.found(path), Found::Absent | Found::NoParentFolder { .. })
+            if !matches!(self.found(path), PathState::Absent | PathState::NoParentFolder { .. })
                 && !self.reachable(path)
             {
                 continue;
@@ -51,7 +51,7 @@ impl Steps<'_> {
             self.release_folder(path);
         }
         for path in LEAKED {
-            if matches!(self.found(path), Found::Link { .. }) {
+            if matches!(self.found(path), PathState::Link { .. }) {
                 self.steps.push(Step::Remove { path: path.to_owned(), why: "left behind by older versions" });
             }
         }

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::system::systemd::ServiceAction;
 
-use crate::disk::found::Attributes;
+use crate::disk::attributes::Attributes;
 use crate::plan::effects::Planned;
 use crate::plan::os::OsChange;
 use crate::plan::secret::Secret;

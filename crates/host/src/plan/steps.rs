@@ -12,7 +12,8 @@ use desired::mask::may_show;
 use desired::{Content, DEV_NULL, DesiredHost, DesiredPath, Irreconcilable, Scope};
 use ignition::Owner;
 
-use crate::disk::found::{Attributes, Found, PLAIN, PRIVATE, PRIVATE_DIR};
+use crate::disk::attributes::{Attributes, PLAIN, PRIVATE, PRIVATE_DIR};
+use crate::disk::path_state::PathState;
 use crate::paths;
 use crate::plan::disruption::{Changes, Disruption};
 use crate::plan::effects::Planned;
@@ -151,7 +152,7 @@ impl Steps<'_> {
         }
     }
 
-    pub(crate) fn found(&self, path: &str) -> &Found {
+    pub(crate) fn found(&self, path: &str) -> &PathState {
         self.facts.found(path)
     }
 
@@ -176,7 +177,7 @@ impl Steps<'_> {
             for path in step.paths().into_iter().chain(more) {
                 // The mode of an existing folder is changed in place, so it may be a mount point.
                 let itself =
-                    matches!(step, Step::MakeDir { .. }) && matches!(self.found(path), Found::Dir { .. });
+                    matches!(step, Step::MakeDir { .. }) && matches!(self.found(path), PathState::Dir { .. });
                 asked.insert((path, itself));
             }
         }
@@ -186,7 +187,9 @@ impl Steps<'_> {
             let obstacle = if itself { &at.own_obstacle } else { &at.obstacle };
             let (why, remedy) = match (obstacle, &at.found) {
                 (Some(obstacle), _) => (obstacle.to_string(), obstacle.remedy()),
-                (None, Found::File { immutable: true, .. }) if !self.bad.iter().any(|b| b.path == path) => {
+                (None, PathState::File { immutable: true, .. })
+                    if !self.bad.iter().any(|b| b.path == path) =>
+                {
                     let remedy = format!("remove the attribute with chattr -i -a {path}");
                     ("the file is immutable or append-only".to_owned(), remedy)
                 }
@@ -200,21 +203,21 @@ impl Steps<'_> {
     /// Whether a path can be changed. An obstacle is added to the refusals.
     pub(crate) fn reachable(&mut self, path: &str) -> bool {
         let (why, remedy) = match self.found(path) {
-            Found::Dir { .. } => {
+            PathState::Dir { .. } => {
                 ("there is a folder at this path", "move the folder away, or choose another path")
             }
-            Found::Other => {
+            PathState::Other => {
                 ("there is a device, socket or pipe at this path", "move it away, or choose another path")
             }
-            Found::File { immutable: true, .. } => {
+            PathState::File { immutable: true, .. } => {
                 ("the file is immutable or append-only", "remove the attribute with chattr -i -a")
             }
-            Found::NoParentFolder { parent } => {
+            PathState::NoParentFolder { parent } => {
                 let why = format!("{parent} is not a folder");
                 self.refuse(path, why, "move that away, or choose another path");
                 return false;
             }
-            Found::Absent | Found::File { .. } | Found::Link { .. } => return true,
+            PathState::Absent | PathState::File { .. } | PathState::Link { .. } => return true,
         };
         self.refuse(path, why, remedy);
         false
@@ -223,7 +226,7 @@ impl Steps<'_> {
     /// Whether a path has exactly the wanted contents, mode and owner.
     pub(crate) fn is_as_wanted(&self, path: &str, content: &Content, a: Attributes) -> bool {
         match self.found(path) {
-            Found::File { mode, uid, gid, len, sha256, .. } => {
+            PathState::File { mode, uid, gid, len, sha256, .. } => {
                 *mode == a.mode
                     && (!self.facts.owners || (*uid, *gid) == (a.uid, a.gid))
                     && *len == content.bytes().len() as u64
@@ -244,8 +247,8 @@ impl Steps<'_> {
 
     pub(crate) fn replaces(&self, path: &str) -> Replaces {
         match self.found(path) {
-            Found::File { .. } => Replaces::File,
-            Found::Link { .. } => Replaces::Link,
+            PathState::File { .. } => Replaces::File,
+            PathState::Link { .. } => Replaces::Link,
             _ => Replaces::Nothing,
         }
     }
@@ -308,7 +311,7 @@ impl Steps<'_> {
             DesiredPath::Link { overwrite, .. } if !self.may_replace(path, *overwrite) => {}
             DesiredPath::Link { target, hard: true, .. } => {
                 let written = self.steps.iter().any(|s| s.paths().contains(&target.as_str()));
-                if !written && !matches!(self.found(target), Found::File { .. }) {
+                if !written && !matches!(self.found(target), PathState::File { .. }) {
                     let why = format!("a hard link needs a file, but {target} is not one");
                     return self.refuse(path, why, "create the file first, or correct the target");
                 }
@@ -322,7 +325,7 @@ impl Steps<'_> {
                 let owner = (self.id(path, user, "user"), self.id(path, group, "group"));
                 self.keep_original(path);
                 let holds = match self.found(path) {
-                    Found::Link { target: now, uid, gid } => {
+                    PathState::Link { target: now, uid, gid } => {
                         now == target && (!self.facts.owners || owner == (*uid, *gid))
                     }
                     _ => false,
@@ -335,7 +338,7 @@ impl Steps<'_> {
             }
             DesiredPath::Mask => {
                 self.keep_original(path);
-                if !matches!(self.found(path), Found::Link { target, .. } if target == DEV_NULL) {
+                if !matches!(self.found(path), PathState::Link { target, .. } if target == DEV_NULL) {
                     let replaces = self.replaces(path);
                     let (path, target) = (path.to_owned(), DEV_NULL.to_owned());
                     self.steps.push(Step::Link { path, target, owner: (0, 0), replaces });
@@ -382,7 +385,7 @@ impl Steps<'_> {
     /// Makes the folder of saved originals private, so that a file from a closed folder stays closed to other users.
     pub(crate) fn private_originals(&mut self) {
         let path = paths::ORIGINALS;
-        let private = matches!(self.found(path), Found::Dir { mode, .. } if *mode == PRIVATE_DIR.mode);
+        let private = matches!(self.found(path), PathState::Dir { mode, .. } if *mode == PRIVATE_DIR.mode);
         if !private && !self.steps.iter().any(|s| matches!(s, Step::MakeDir { path: p, .. } if p == path)) {
             self.steps.push(Step::MakeDir { path: path.to_owned(), attributes: PRIVATE_DIR });
         }

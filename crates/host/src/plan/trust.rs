@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 
-use crate::disk::found::Found;
+use crate::disk::path_state::PathState;
 use crate::disk::root::split;
 
 /// The folder where configs put certificate authorities: that of Fedora and its family (update-ca-trust(8)).
@@ -36,11 +36,11 @@ const KNOWN: [(&str, &str); 3] = [
 
 impl TrustTool {
     /// The program of this host. `found` returns what exists at a path.
-    pub(crate) fn find<E>(mut found: impl FnMut(&str) -> Result<Found, E>) -> Result<Option<Self>, E> {
+    pub(crate) fn find<E>(mut found: impl FnMut(&str) -> Result<PathState, E>) -> Result<Option<Self>, E> {
         for (program, folder) in KNOWN {
-            let is_program = matches!(found(program)?, Found::File { .. } | Found::Link { .. });
+            let is_program = matches!(found(program)?, PathState::File { .. } | PathState::Link { .. });
             // Debian creates its folder only with the first authority.
-            let reads = folder != "/etc/pki/trust/anchors" || matches!(found(folder)?, Found::Dir { .. });
+            let reads = folder != "/etc/pki/trust/anchors" || matches!(found(folder)?, PathState::Dir { .. });
             if is_program && reads {
                 return Ok(Some(Self { program: program.to_owned(), folder: folder.to_owned() }));
             }
@@ -73,14 +73,15 @@ mod tests {
     use crate::plan::facts::PathFacts;
     use crate::{Change, DisruptionPolicy, Facts, Names};
 
-    const FILE: Found =
-        Found::File { mode: 0o755, uid: 0, gid: 0, len: 1, sha256: String::new(), immutable: false };
-    const DIR: Found = Found::Dir { mode: 0o755, uid: 0, gid: 0 };
+    const FILE: PathState =
+        PathState::File { mode: 0o755, uid: 0, gid: 0, len: 1, sha256: String::new(), immutable: false };
+    const DIR: PathState = PathState::Dir { mode: 0o755, uid: 0, gid: 0 };
     const CA: &str = "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt";
 
-    fn tool(there: &[(&str, &Found)]) -> Option<TrustTool> {
+    fn tool(there: &[(&str, &PathState)]) -> Option<TrustTool> {
         let found = |path: &str| {
-            let found = there.iter().find(|(p, _)| *p == path).map_or(Found::Absent, |(_, f)| (*f).clone());
+            let found =
+                there.iter().find(|(p, _)| *p == path).map_or(PathState::Absent, |(_, f)| (*f).clone());
             Ok::<_, Infallible>(found)
         };
         TrustTool::find(found).unwrap_or_else(|e| match e {})
@@ -128,7 +129,7 @@ mod tests {
         );
         facts.paths.insert(
             link.to_owned(),
-            PathFacts::of(Found::Link { target: CA.to_owned(), uid: 0, gid: 0 }, None),
+            PathFacts::of(PathState::Link { target: CA.to_owned(), uid: 0, gid: 0 }, None),
         );
         facts.paths.insert(CA.to_owned(), PathFacts::of(FILE, None));
         assert_eq!(

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::found::{Attributes, FsError};
+use crate::disk::attributes::Attributes;
+use crate::disk::fs_error::FsError;
 use crate::disk::root::Root;
 use crate::system::systemd::ServiceAction;
 use crate::system::systemd::{Rationale, Systemd, SystemdError, UnitFileState, UnitState, UnitVerb};

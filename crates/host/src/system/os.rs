@@ -26,7 +26,7 @@ pub(crate) mod ostree_repository;
 mod proxy;
 mod pull_trouble;
 pub(crate) mod reference;
-mod registry_look;
+mod registry_inspection;
 mod repository_space;
 pub(crate) mod rpm_ostree;
 mod staged;

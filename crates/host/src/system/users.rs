@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::disk::found::FsError;
+use crate::disk::fs_error::FsError;
 use crate::disk::root::Root;
 use crate::paths;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use desired::OsField;
 
-use crate::disk::found::PRIVATE;
+use crate::disk::attributes::PRIVATE;
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;

@@ -5,7 +5,7 @@
 use api::text::chain;
 
 use crate::disk::batch::{FileChange, SYNC_ONCE_FROM, first_batch};
-use crate::disk::found::FsError;
+use crate::disk::fs_error::FsError;
 use crate::disk::root::Root;
 use crate::error::Error;
 use crate::fault::{Fault, Point};

@@ -128,7 +128,7 @@ impl Host {
             true => "the kernel has another value afterwards".to_owned(),
             false => format!("the kernel has {:?} afterwards", now.trim()),
         };
-        Err(crate::disk::found::FsError::new("set", &path, io::Error::other(why)).into())
+        Err(crate::disk::fs_error::FsError::new("set", &path, io::Error::other(why)).into())
     }
 
     fn run_program(&mut self, program: &str, args: &[String]) -> Result<(), Error> {

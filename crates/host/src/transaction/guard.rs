@@ -2,7 +2,7 @@
 //!
 //! Not here: their texts (the caller has them), nor what they do (see `recover` and `trial`).
 
-use crate::disk::found::Attributes;
+use crate::disk::attributes::Attributes;
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;

@@ -20,7 +20,9 @@ use std::collections::BTreeSet;
 use desired::{DesiredOs, sha256};
 use serde::{Deserialize, Serialize};
 
-use crate::disk::found::{Attributes, Found, FsError, PRIVATE};
+use crate::disk::attributes::{Attributes, PRIVATE};
+use crate::disk::fs_error::FsError;
+use crate::disk::path_state::PathState;
 use crate::disk::root::Root;
 use crate::disk::xattr::FileMetadata;
 use crate::error::Error;
@@ -47,7 +49,7 @@ const DATA: &str = "/var/lib/machine-config-daemon/journal/undo.data";
 const SERVICES: &str = "/var/lib/machine-config-daemon/journal/services";
 /// What a trial, or the way back from a change, leaves beside its journal.
 const REMAINS: [&str; 5] =
-    [paths::TRIAL_CLOCK, paths::TRIAL_VERDICT, paths::INTERRUPTED, paths::TRIAL_RESERVE, paths::LEFT_BEHIND];
+    [paths::TRIAL_CLOCK, paths::TRIAL_VERDICT, paths::INTERRUPTED, paths::TRIAL_RESERVE, paths::ETC_MERGE];
 /// How many damaged journals are kept for people to examine.
 const DAMAGED_KEPT: usize = 3;
 
@@ -347,7 +349,7 @@ fn move_aside(root: &Root, path: &str, why: String) -> Error {
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     let kept = format!("{JOURNAL_DIR}/damaged-{seconds}.json");
     let data = || match root.found(DATA)? {
-        Found::Absent => Ok(()),
+        PathState::Absent => Ok(()),
         _ => root.rename(DATA, &format!("{JOURNAL_DIR}/damaged-{seconds}.data")),
     };
     match data().and_then(|()| root.rename(path, &kept)) {

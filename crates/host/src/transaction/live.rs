@@ -13,7 +13,7 @@
 
 use api::text::chain;
 
-use crate::disk::found::PRIVATE;
+use crate::disk::attributes::PRIVATE;
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths::LIVE_REFUSED;

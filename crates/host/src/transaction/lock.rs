@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
-use crate::disk::found::{Found, FsError, PRIVATE_DIR};
+use crate::disk::attributes::PRIVATE_DIR;
+use crate::disk::fs_error::FsError;
+use crate::disk::path_state::PathState;
 use crate::disk::root::Root;
 use crate::error::Error;
 use crate::paths::{AGENT_LOCK, LOCK, STATE_DIR};
@@ -56,7 +58,7 @@ impl Lock {
 
     fn of_file(root: &Root, path: &'static str) -> Result<Self, Error> {
         let own = match root.found(STATE_DIR)? {
-            Found::Dir { mode, uid, gid } => {
+            PathState::Dir { mode, uid, gid } => {
                 mode == PRIVATE_DIR.mode
                     && (!root.options().owners || (uid, gid) == (PRIVATE_DIR.uid, PRIVATE_DIR.gid))
             }

@@ -5,11 +5,11 @@
 mod after_boot;
 pub(crate) mod apply;
 pub(crate) mod effects;
+pub(crate) mod etc_merge;
 mod guard;
 pub(crate) mod journal;
 pub(crate) mod live;
 pub(crate) mod lock;
-pub(crate) mod merge;
 mod os_drift;
 pub(crate) mod reboot;
 pub(crate) mod recover;

@@ -10,7 +10,7 @@ use desired::mask::argument;
 use desired::{DEFAULT_KERNEL, DesiredOs, OsField, arguments};
 use serde::{Deserialize, Serialize};
 
-use crate::disk::found::PRIVATE;
+use crate::disk::attributes::PRIVATE;
 use crate::drift::baseline::Baseline;
 use crate::drift::difference::Drift;
 use crate::error::Error;

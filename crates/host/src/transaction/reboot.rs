@@ -4,7 +4,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use crate::disk::found::{Attributes, PRIVATE};
+use crate::disk::attributes::{Attributes, PRIVATE};
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;

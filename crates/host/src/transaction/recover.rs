@@ -4,7 +4,8 @@
 
 use api::text::chain;
 
-use crate::disk::found::{Attributes, Found, PRIVATE, PRIVATE_DIR};
+use crate::disk::attributes::{Attributes, PRIVATE, PRIVATE_DIR};
+use crate::disk::path_state::PathState;
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
@@ -226,7 +227,7 @@ impl Host {
     /// originals from folders that are not.
     fn close_originals(&self) -> Result<(), Error> {
         let path = paths::ORIGINALS;
-        if let Found::Dir { mode, uid, gid } = self.root.found(path)?
+        if let PathState::Dir { mode, uid, gid } = self.root.found(path)?
             && mode & 0o077 != 0
         {
             self.root.make_dir(path, Attributes { uid, gid, ..PRIVATE_DIR })?;

@@ -10,7 +10,9 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::disk::found::{Attributes, Found, FsError};
+use crate::disk::attributes::Attributes;
+use crate::disk::fs_error::FsError;
+use crate::disk::path_state::PathState;
 use crate::disk::root::Root;
 use crate::error::Error;
 use crate::paths::{PASSWD_LOCK, SHADOW, SHADOW_BACKUP};
@@ -86,7 +88,7 @@ pub(crate) fn set(root: &Root, user: &str, hash: &str, day: u64) -> Result<(), E
 }
 
 fn read(root: &Root, user: &str) -> Result<(String, Attributes), Error> {
-    let Found::File { mode, uid, gid, .. } = root.found(SHADOW)? else {
+    let PathState::File { mode, uid, gid, .. } = root.found(SHADOW)? else {
         return Err(ShadowError::NoUser(user.to_owned()).into());
     };
     let Ok(text) = String::from_utf8(root.read(SHADOW)?) else {

@@ -148,7 +148,7 @@ impl BySpec for Host {
         old: &MachineConfigSpec,
         new: &MachineConfigSpec,
     ) -> Result<Vec<Drift>, Error> {
-        self.drifts_in_way(&Change::parse(old, new, Names::default()).unwrap())
+        self.blocking_drifts(&Change::parse(old, new, Names::default()).unwrap())
     }
 }
 

@@ -12,13 +12,13 @@ mod prepared;
 
 mod boot_fault_points;
 mod broken_disks;
+mod etc_merge;
 mod fault_points;
 mod foreign_deployment;
 mod kills;
 mod live;
 mod live_undone;
 mod loader;
-mod merge;
 mod os_history;
 mod outcome;
 mod packages;

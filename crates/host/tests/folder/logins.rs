@@ -8,7 +8,7 @@ use crate::common::BySpec as _;
 use crate::common::{is_root, mk_host, mk_host_tree, tree};
 use crate::planning::{SKIP, core, file, meanwhile, mk, planned};
 use api::v1::MachineConfigSpec;
-use host::{DisruptionPolicy, Error, FakeOs, FakeSystemd, Found, PolicyAction, Root};
+use host::{DisruptionPolicy, Error, FakeOs, FakeSystemd, PathState, PolicyAction, Root};
 use serde_json::json;
 
 #[test]
@@ -38,10 +38,10 @@ fn a_keys_folder_of_another_owner_is_replaced_and_restored_by_the_undo() {
     FakeSystemd::new(host.root()).set_failing("chronyd.service", false).unwrap();
     host.apply(&plan).unwrap();
     let root: &Root = host.root();
-    assert!(matches!(root.found("/home/core/.ssh/config").unwrap(), Found::Absent));
+    assert!(matches!(root.found("/home/core/.ssh/config").unwrap(), PathState::Absent));
     assert!(matches!(
         root.found("/home/core/.ssh").unwrap(),
-        Found::Dir { mode: 0o700, uid: 1000, gid: 1000 }
+        PathState::Dir { mode: 0o700, uid: 1000, gid: 1000 }
     ));
     let names = root.list("/home/core").unwrap();
     assert_eq!(names, [".ssh"], "another file is left beside it");

@@ -52,7 +52,7 @@ pub struct PoolHistory {
     /// The rendered configs that exist, the newest first.
     pub configs: Vec<PastConfig>,
     /// Rendered configs that the pool once had and that were deleted.
-    pub gone: Vec<rollout::InForce>,
+    pub gone: Vec<rollout::PastConfig>,
 }
 
 /// One rendered config of a pool.

@@ -7,7 +7,7 @@
 use crate::status::looked_up::{LookedUp, LookupRule, Seen, Unseen};
 use kube::Client;
 use rollout::RolloutPlan;
-use rollout::drain::{LOOK_COUNTS, LOOK_EVERY, Outlook};
+use rollout::drain::{OUTLOOK_MAX_AGE, OUTLOOK_INTERVAL, Outlook};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ impl DrainOutlooks {
             client,
             LookupRule {
                 look: |client, nodes| Box::pin(look(client, nodes)),
-                every: LOOK_EVERY,
-                counts: Some(LOOK_COUNTS),
+                every: OUTLOOK_INTERVAL,
+                counts: Some(OUTLOOK_MAX_AGE),
             },
         ))
     }

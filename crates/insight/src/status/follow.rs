@@ -252,7 +252,7 @@ impl ClusterWatch {
             }
             WatchEvent::Etcd(place, event) => {
                 if let Some(kind) = self.etcd.get_mut(place) {
-                    kind.take(event, EtcdMember::of);
+                    kind.take(event, EtcdMember::from_pod);
                 }
             }
             WatchEvent::Operator(event) => self.operators.take(event, |p| {

@@ -3,7 +3,7 @@
 //! What it is not: arguments and tables.
 
 use super::keep_namespace;
-use crate::request::ReconcileError;
+use crate::reconcile_error::ReconcileError;
 use api::boot_token::{ENTROPY, LABEL, MOVED, NAME_PREFIX, NAMESPACE, OLD_NAMESPACE, Record, Token};
 use api::first_boot_nodes;
 use api::names::annotation::{CUSTOM_POOL_LABELS_APPLIED, FIRST_BOOT_NODES};

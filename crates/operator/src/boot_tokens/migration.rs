@@ -11,7 +11,8 @@
 //! What it is not: creating tokens (see `manage`) and checking them (see `api::boot_token`).
 
 use crate::accounts::{TOKEN_MOVE, TOKEN_USE};
-use crate::request::{ReconcileError, call};
+use crate::reconcile_error::ReconcileError;
+use crate::request::call;
 use api::boot_token::{LABEL, MOVED, NAMESPACE, OLD_NAMESPACE, Record};
 use client::{CallError, if_found};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview};

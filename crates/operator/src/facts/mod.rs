@@ -15,7 +15,7 @@ pub(crate) mod release;
 
 pub(crate) use read::{DNS_SERVICES, read};
 
-use crate::settings::Settings;
+use crate::controller_config_values::ControllerConfigValues;
 use ipnet::IpNet;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -46,7 +46,12 @@ impl Facts {
     ///
     /// While `kube-root-ca.crt` cannot be read, what else names a CA may name one from before a rotation. It is taken only if
     /// it keeps every certificate of the present one: a kubelet that was given an older CA could not even fetch the next one.
-    pub(crate) fn settings(&self, said: &Settings, installed: &Settings, present: &[u8]) -> Settings {
+    pub(crate) fn settings(
+        &self,
+        said: &ControllerConfigValues,
+        installed: &ControllerConfigValues,
+        present: &[u8],
+    ) -> ControllerConfigValues {
         let kubeadm = self.cluster_configuration.as_deref().and_then(yaml).unwrap_or_default();
         let kubelet = self.kubelet_config.as_deref().and_then(yaml).unwrap_or_default();
         let info = self.cluster_info.as_deref().and_then(yaml).unwrap_or_default();
@@ -86,7 +91,7 @@ impl Facts {
             of_nets.collect()
         };
         let [control_plane_topology, infrastructure_topology] = self.topologies.map(|t| t.map(str::to_owned));
-        Settings {
+        ControllerConfigValues {
             cluster_dns_ip: said.cluster_dns_ip.clone().or(dns).or_else(|| installed.cluster_dns_ip.clone()),
             api_server_url: said.api_server_url.clone().or(url).or_else(|| installed.api_server_url.clone()),
             api_server_ca: said.api_server_ca.clone().or(ca),
@@ -159,7 +164,7 @@ mod tests {
         )
     }
 
-    fn row(settings: &Settings) -> [&str; 4] {
+    fn row(settings: &ControllerConfigValues) -> [&str; 4] {
         [
             settings.cluster_dns_ip.as_deref().unwrap_or_default(),
             settings.api_server_url.as_deref().unwrap_or_default(),
@@ -176,10 +181,10 @@ mod tests {
             ))
         };
         let kubelet = Some("kind: KubeletConfiguration\nclusterDNS:\n- 10.96.0.10\n".to_owned());
-        let installed = Settings {
+        let installed = ControllerConfigValues {
             cluster_dns_ip: Some("10.0.0.1".to_owned()),
             api_server_url: Some("https://kubeconfig:6443".to_owned()),
-            ..Settings::default()
+            ..ControllerConfigValues::default()
         };
         let rows: [(Facts, [&str; 4]); 8] = [
             (Facts::default(), ["10.0.0.1", "https://kubeconfig:6443", "", ""]),
@@ -243,8 +248,15 @@ mod tests {
             ),
         ];
         for (facts, want) in rows {
-            assert_eq!(row(&facts.settings(&Settings::default(), &installed, b"")), want, "{facts:?}");
-            let said = Settings { api_server_url: Some("https://said".to_owned()), ..Settings::default() };
+            assert_eq!(
+                row(&facts.settings(&ControllerConfigValues::default(), &installed, b"")),
+                want,
+                "{facts:?}"
+            );
+            let said = ControllerConfigValues {
+                api_server_url: Some("https://said".to_owned()),
+                ..ControllerConfigValues::default()
+            };
             assert_eq!(
                 row(&facts.settings(&said, &installed, b"")),
                 [want[0], "https://said", want[2], want[3]]
@@ -257,7 +269,10 @@ mod tests {
         let pem = |name: &str| format!("-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n");
         let (old, new) = (PEM.to_owned(), pem("bmV3"));
         let both = format!("{old}{new}");
-        let installed = Settings { api_server_ca: Some(old.clone().into_bytes()), ..Settings::default() };
+        let installed = ControllerConfigValues {
+            api_server_ca: Some(old.clone().into_bytes()),
+            ..ControllerConfigValues::default()
+        };
         let by_info = Facts { cluster_info: Some(info("https://a:1", true)), ..Facts::default() };
         for (facts, present, want) in [
             // The first one.
@@ -272,11 +287,14 @@ mod tests {
             (&by_info, &old, Some(&old)),
             (&Facts { root_ca: Some(new.clone()), ..by_info.clone() }, &old, Some(&new)),
         ] {
-            let got = facts.settings(&Settings::default(), &installed, present.as_bytes());
+            let got = facts.settings(&ControllerConfigValues::default(), &installed, present.as_bytes());
             let got = got.api_server_ca.map(|ca| String::from_utf8(ca).unwrap());
             assert_eq!(got.as_ref(), want, "{facts:?} with {present:?}");
         }
-        let said = Settings { api_server_ca: Some(new.clone().into_bytes()), ..Settings::default() };
+        let said = ControllerConfigValues {
+            api_server_ca: Some(new.clone().into_bytes()),
+            ..ControllerConfigValues::default()
+        };
         let got = by_info.settings(&said, &installed, both.as_bytes());
         assert_eq!(got.api_server_ca, said.api_server_ca, "a person's word counts");
         assert!(keeps(both.as_bytes(), new.as_bytes()) && !keeps(new.as_bytes(), both.as_bytes()));

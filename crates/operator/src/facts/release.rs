@@ -148,7 +148,7 @@ impl Payload {
 pub(crate) fn operator_image(found: &PayloadSources) -> Result<String, String> {
     let remedy = format!(
         "apply the release's manifests, or set spec.imageFrom of {} to Settings",
-        crate::settings_name::name()
+        crate::settings::name()
     );
     let Some(text) = &found.images else {
         return Err(format!("ConfigMap {IMAGES} does not exist; {remedy}"));

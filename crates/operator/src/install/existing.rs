@@ -41,7 +41,7 @@ pub(super) struct Existing {
 /// Reads the settings.
 pub(crate) async fn read_settings(client: &Client) -> Result<Option<MachineConfigOperator>, CallError> {
     let api: Api<MachineConfigOperator> = Api::all(client.clone());
-    call_optional(|| format!("get {}", crate::settings_name::name()), api.get(names::CLUSTER)).await
+    call_optional(|| format!("get {}", crate::settings::name()), api.get(names::CLUSTER)).await
 }
 
 /// Reads what an earlier installation left in the cluster.

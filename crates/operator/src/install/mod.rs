@@ -2,8 +2,8 @@
 //!
 //! With an image it applies the definitions, the operator and its settings object; everything else is the running operator's
 //! (see `sync`). Without one the parts run elsewhere, and it writes what they need. Running it again upgrades what is
-//! applied. Pools are only created if they are missing. In the ControllerConfig only the fields that `settings` decides about
-//! are updated.
+//! applied. Pools are only created if they are missing. In the ControllerConfig only the fields are updated that
+//! `controller_config_values` decides about.
 //!
 //! Flow: [`prepare()`] reads what the cluster and an earlier installation have, and refuses where an installation must not
 //! begin → [`plan()`] lists the objects in their order (pure) → [`carry_out`] writes them.
@@ -17,9 +17,9 @@ mod plan;
 mod prepare;
 pub(crate) mod upgradeable;
 
+pub use crate::controller_config_values;
 pub use crate::facts::openshift::NAMESPACES as OPENSHIFT_NAMESPACES;
 pub use crate::manifests::rights::PullSecret;
-pub use crate::settings;
 pub use apply::carry_out;
 pub(crate) use apply::established;
 pub use existing::pull_secret_in;
@@ -32,15 +32,15 @@ pub use plan::{plan, pool};
 pub use prepare::{PrepareError, Request, Target, prepare};
 pub use upgradeable::NotUpgradeable;
 
-use crate::request::ReconcileError;
+use crate::reconcile_error::ReconcileError;
 use api::crds::CrdError;
 use api::names;
 use api::v1alpha1::MachineConfigOperator;
 use apply::ESTABLISH_TIMEOUT;
 use client::CallError;
+use controller_config_values::{ControllerConfigValues, ControllerConfigValuesError};
 use ipnet::IpNet;
 use serde_json::Value;
-use settings::{Settings, SettingsError};
 use std::fmt;
 
 /// What is installed.
@@ -51,9 +51,9 @@ pub struct Options {
     /// With `image`: the settings that are there.
     pub settings: Option<MachineConfigOperator>,
     /// The settings that the administrator passed.
-    pub given: Settings,
+    pub given: ControllerConfigValues,
     /// The settings that were detected.
-    pub detected: Settings,
+    pub detected: ControllerConfigValues,
     /// The existing ControllerConfig, as the API server returned it.
     pub controller_config: Option<Value>,
     /// The names of the existing pools.
@@ -87,8 +87,8 @@ impl Default for Options {
         Self {
             pools: Some(vec![names::MASTER.to_owned(), names::WORKER.to_owned()]),
             settings: None,
-            given: Settings::default(),
-            detected: Settings::default(),
+            given: ControllerConfigValues::default(),
+            detected: ControllerConfigValues::default(),
             controller_config: None,
             existing_pools: vec![],
             control_plane_topology: String::new(),
@@ -172,7 +172,7 @@ pub enum InstallError {
     },
     /// A setting that cannot be used.
     #[error(transparent)]
-    Settings(#[from] SettingsError),
+    Settings(#[from] ControllerConfigValuesError),
     /// The ControllerConfig changed between being read and being written.
     #[error("ControllerConfig {} changed in the meantime; run the command again", names::CONTROLLER_CONFIG)]
     Changed,

@@ -5,7 +5,7 @@
 //! What it is not: taking a payload (see `facts::release`).
 
 use crate::facts::release;
-use crate::settings_name;
+use crate::settings;
 use api::v1alpha1::{ImageFrom, MachineConfigOperator};
 use client::CallError;
 use kube::Client;
@@ -17,7 +17,7 @@ use kube::Client;
      {ours}. Nothing was written: the operator of {ours} would hand over to that of {theirs}, which does not work with the \
      definitions of a newer version. Apply the payload of the release that you want and pass the image that it names, or stop following the payload and run this again: kubectl patch machineconfigoperator cluster --type=merge \
      --patch='{{\"spec\":{{\"imageFrom\":\"Settings\",\"image\":\"{ours}\"}}}}'",
-    settings_name::name()
+    settings::name()
 )]
 pub struct OtherImage {
     ours: String,

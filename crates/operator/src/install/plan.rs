@@ -3,11 +3,11 @@
 //! What it is not: a look at the cluster. What was found there is part of [`Options`].
 
 use super::{InstallError, Options, Step, WriteMode};
+use crate::controller_config_values::{self, ControllerConfigValues};
 use crate::manifests::{self, admission, agents, replicas};
 use crate::objects::marked;
-use crate::settings::{self, Settings};
-use crate::settings_object::AgentPods;
-use crate::{definitions, settings_name};
+use crate::settings::object::AgentPods;
+use crate::{definitions, settings};
 use api::detected::{API_SERVER_CA, API_SERVER_URL, CLUSTER_DNS_IP, Detected, digest};
 use api::k8s::{ByteString, LabelSelector};
 use api::names::annotation::FOUND_OUT;
@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 /// # Errors
 /// A URL that machines cannot use, a ControllerConfig that cannot be read. Otherwise only a bug in this build's own data.
 pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
-    settings::check(&options.given)?;
+    controller_config_values::check(&options.given)?;
     let apply = |object| Step { how: WriteMode::Apply, object };
     let mut steps: Vec<Step> =
         definitions::all(options.openshift_config_crds)?.into_iter().map(marked).map(apply).collect();
@@ -58,9 +58,11 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
         // What is said now counts, also over what somebody has written into the ControllerConfig. The settings alone would
         // not: the operator leaves such fields.
         if let Some(there) =
-            options.controller_config.as_ref().filter(|_| options.given != Settings::default())
+            options.controller_config.as_ref().filter(|_| options.given != ControllerConfigValues::default())
         {
-            steps.extend(controller_config(Some(there), &options.given, &Settings::default())?.1);
+            steps.extend(
+                controller_config(Some(there), &options.given, &ControllerConfigValues::default())?.1,
+            );
         }
         steps.push(settings_step(options, image)?);
         return Ok(steps);
@@ -107,8 +109,11 @@ fn settings_step(options: &Options, image: &str) -> Result<Step, InstallError> {
     spec.config_server.proxy_protocol_from = options.balancers.iter().map(ToString::to_string).collect();
     let mut record = Detected::of(&object.metadata);
     // A machine could not use the kubeconfig's address where it is a loopback address.
-    let usable =
-        options.detected.api_server_url.clone().filter(|url| settings::reachable_url(Some(url)).is_some());
+    let usable = options
+        .detected
+        .api_server_url
+        .clone()
+        .filter(|url| controller_config_values::reachable_url(Some(url)).is_some());
     let dns = (options.given.cluster_dns_ip.clone(), options.detected.cluster_dns_ip.clone());
     choose(
         &mut record,
@@ -122,7 +127,7 @@ fn settings_step(options: &Options, image: &str) -> Result<Step, InstallError> {
     let data = |ca: &Option<Vec<u8>>| ca.clone().filter(|ca| !ca.is_empty()).map(ByteString);
     let (given, detected) = (data(&options.given.api_server_ca), data(&options.detected.api_server_ca));
     choose(&mut record, API_SERVER_CA, &mut spec.api_server.ca_data, given, detected, |ca| digest(&ca.0));
-    let wrong = |source| InstallError::Json { what: settings_name::name(), source };
+    let wrong = |source| InstallError::Json { what: settings::name(), source };
     let mut value = serde_json::to_value(&object).map_err(wrong)?;
     let mut spec = value["spec"].take();
     // Not named where they are the default: they are the administrator's, and what is not applied is not taken from him, by
@@ -174,18 +179,18 @@ fn built_in() -> Vec<String> {
 /// The ControllerConfig after it was written, and the step that writes it. `None`: there is nothing to write.
 pub(crate) fn controller_config(
     there: Option<&Value>,
-    given: &Settings,
-    detected: &Settings,
+    given: &ControllerConfigValues,
+    detected: &ControllerConfigValues,
 ) -> Result<(ControllerConfig, Option<Step>), InstallError> {
     let wrong = |source| InstallError::Json { what: "ControllerConfig".to_owned(), source };
     let (mut object, config) = match there {
         Some(there) => (bare(there), serde_json::from_value(there.clone()).map_err(wrong)?),
         None => {
-            let config = settings::empty();
+            let config = controller_config_values::empty();
             (serde_json::to_value(&config).map_err(wrong)?, config)
         }
     };
-    let mut patch = settings::patch(&config, there.is_none(), given, detected);
+    let mut patch = controller_config_values::patch(&config, there.is_none(), given, detected);
     let changes = patch != json!({});
     json_patch::merge(&mut object, &patch);
     let config = serde_json::from_value(object.clone()).map_err(wrong)?;

@@ -6,9 +6,9 @@
 //!
 //! What it is not: arguments and kubeconfigs, which the program reads, or the writing (see `apply`).
 
+use super::controller_config_values::{ControllerConfigValues, DEFAULT_DNS_IP};
 use super::foreign::{self, Foreign};
 use super::payload::{self, OtherImage};
-use super::settings::{DEFAULT_DNS_IP, Settings};
 use super::upgradeable::{self, NotUpgradeable};
 use super::{Existing, InstallError, Options, Step, find_existing, managers, plan};
 use api::k8s::Node;
@@ -29,7 +29,7 @@ pub struct Request {
     /// The pools to create; empty: none is named.
     pub pools: Vec<String>,
     /// Settings that are given as arguments.
-    pub given: Settings,
+    pub given: ControllerConfigValues,
     /// The image of the operator. `None`: all parts run elsewhere.
     pub image: Option<String>,
     /// The image of the agents' pods.
@@ -101,10 +101,10 @@ impl Request {
                 (true, None) => defaults.pools.clone(),
             },
             given: self.given.clone(),
-            detected: Settings {
+            detected: ControllerConfigValues {
                 // With an image the operator detects the right value, and a guess would only be in its way.
                 cluster_dns_ip: self.image.is_none().then(|| DEFAULT_DNS_IP.to_owned()),
-                ..Settings::default()
+                ..ControllerConfigValues::default()
             },
             daemon_image: self.daemon_image.clone(),
             agents_of_hosts: self.agents_of_hosts,

@@ -31,8 +31,8 @@ fn kinds_come_before_their_objects_and_the_users_objects_are_only_created() {
     assert!(!lines.iter().any(|l| l.contains("config.openshift.io")), "only ours by default");
 }
 
-fn url(url: &str) -> Settings {
-    Settings { api_server_url: Some(url.to_owned()), ..Settings::default() }
+fn url(url: &str) -> ControllerConfigValues {
+    ControllerConfigValues { api_server_url: Some(url.to_owned()), ..ControllerConfigValues::default() }
 }
 
 fn settings_of(options: &Options) -> Value {
@@ -48,7 +48,7 @@ fn with_an_image_the_operator_and_its_settings_are_installed_and_the_rest_is_the
     );
     let with = Options { image: Some("mco:1".to_owned()), pools: None, ..Options::default() };
     let own = Options { given: url("https://127.0.0.1:6443"), ..with.clone() };
-    assert!(matches!(plan(&own), Err(InstallError::Settings(SettingsError::Loopback { .. }))));
+    assert!(matches!(plan(&own), Err(InstallError::Settings(ControllerConfigValuesError::Loopback { .. }))));
     let steps = plan(&with).unwrap();
     for step in &steps {
         assert!(resource(&step.object).is_some(), "{step}");
@@ -76,7 +76,7 @@ fn with_an_image_the_operator_and_its_settings_are_installed_and_the_rest_is_the
 fn what_is_said_stays_in_the_settings_and_what_is_found_out_follows_the_cluster() {
     let with = |detected: &str, given: &str, there: Option<&Value>| {
         let settings = there.map(|v| serde_json::from_value(v.clone()).unwrap());
-        let some = |u: &str| if u.is_empty() { Settings::default() } else { url(u) };
+        let some = |u: &str| if u.is_empty() { ControllerConfigValues::default() } else { url(u) };
         let image = Some("mco:1".to_owned());
         settings_of(&Options {
             image,

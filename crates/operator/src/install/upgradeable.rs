@@ -3,7 +3,7 @@
 //!
 //! What it is not: the reasons, which the operator computes (see `sync::status`).
 
-use crate::settings_name;
+use crate::settings;
 use api::conditions::{StatusCondition as _, get};
 use api::v1alpha1::MachineConfigOperator;
 
@@ -15,7 +15,7 @@ pub(crate) const UPGRADEABLE: &str = "Upgradeable";
 #[error(
     "{} says that this installation must not be upgraded now ({reason}): {message}. Nothing was written. Do what it says and \
      run this again, or pass --allow-not-upgradeable to upgrade anyway",
-    settings_name::name()
+    settings::name()
 )]
 pub struct NotUpgradeable {
     reason: String,

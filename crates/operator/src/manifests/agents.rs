@@ -9,7 +9,7 @@
 
 use crate::manifests::parts::METRICS;
 use crate::manifests::pods::metrics_volume;
-use crate::settings_object::AgentPods;
+use crate::settings::object::AgentPods;
 use api::names::{GROUP, NAMESPACE, label};
 use api::v1::ControllerConfigSpec;
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@
 use crate::accounts::{BOOTSTRAP_TOKEN, CONTROLLER, DASHBOARD, OPERATOR, SERVER};
 use crate::manifests::network::{controller_service, policy, ports, server_service, service};
 use crate::manifests::parts::{METRICS, PLAIN, Parts, SERVER_SECURE_METRICS, labels, metadata};
-use crate::settings_object::DashboardSettings;
+use crate::settings::object::DashboardSettings;
 use api::detected::{Detected, REPLICAS};
 use api::names::annotation::FOUND_OUT;
 use api::names::{JOINING_TAINT, label};

@@ -129,7 +129,7 @@ pub(crate) fn blocked_pods(workload: &Key, image: &str, pods: &[Pod]) -> Option<
             Obstacle::NoNode => return None,
             Obstacle::Image => format!(
                 "set spec.image of {} to an image that the nodes can pull, or give them {image}",
-                crate::settings_name::name()
+                crate::settings::name()
             ),
             Obstacle::Crash => format!("see kubectl -n {NAMESPACE} logs {name} --previous"),
             Obstacle::Container => format!("see kubectl -n {NAMESPACE} describe pod {name}"),

@@ -1,6 +1,6 @@
 //! The options of the running operator.
 //!
-//! What it is not: the settings object, which is read from the cluster (see `settings_object`).
+//! What it is not: the settings object, which is read from the cluster (see `settings`).
 
 use listen::Addresses;
 

@@ -4,12 +4,12 @@
 
 use super::objects::{Key, marked};
 use super::{STEPS, Work};
+use crate::controller_config_values;
 use crate::manifests::parts::Parts;
 use crate::manifests::replicas::{self, ReplicaOverride};
 use crate::manifests::{admission, agents, pods, rights};
 use crate::monitoring;
-use crate::settings;
-use crate::settings_object::CheckedSettings;
+use crate::settings::object::CheckedSettings;
 use api::names::topology::HIGHLY_AVAILABLE_ARBITER;
 use api::names::{ARBITER, CONTROLLER_CONFIG};
 use api::v1::ControllerConfig;
@@ -76,11 +76,11 @@ impl Inputs<'_> {
     }
 
     fn parts(&self) -> Result<Parts<'_>, String> {
-        let url = self.config.and_then(|c| settings::api_server_url(&c.spec)).ok_or_else(|| {
+        let url = self.config.and_then(|c| controller_config_values::api_server_url(&c.spec)).ok_or_else(|| {
             format!(
                 "ControllerConfig {CONTROLLER_CONFIG}: spec.infra.status.apiServerInternalURI does not say how machines reach \
                  the API server; set spec.apiServer.url of {}",
-                crate::settings_name::name()
+                crate::settings::name()
             )
         })?;
         Ok(Parts {

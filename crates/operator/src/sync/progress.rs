@@ -48,7 +48,7 @@ pub async fn read(client: &Client) -> Result<Progress, CallError> {
 /// How far it has come, by the settings' status and the operator's pods.
 pub(crate) fn progress_of(settings: Option<&MachineConfigOperator>, pods: &[Pod]) -> Progress {
     let Some(settings) = settings else {
-        return Progress::Failed(format!("{} does not exist any more", crate::settings_name::name()));
+        return Progress::Failed(format!("{} does not exist any more", crate::settings::name()));
     };
     let status = settings.status.clone().unwrap_or_default();
     let fresh =
@@ -75,7 +75,7 @@ pub(crate) fn progress_of(settings: Option<&MachineConfigOperator>, pods: &[Pod]
     {
         return Progress::Failed(format!(
             "{}: spec.managementState is Unmanaged, so {} is not rolled out ({} is); set it to Managed",
-            crate::settings_name::name(),
+            crate::settings::name(),
             spec.image,
             rolled_out.unwrap_or("nothing")
         ));

@@ -89,7 +89,7 @@ async fn write(
     if after != before {
         let api: Api<MachineConfigOperator> = Api::all(client.clone());
         let patch = json!({ "status": changed(&before, &after) });
-        let what = || format!("patch the status of {}", crate::settings_name::name());
+        let what = || format!("patch the status of {}", crate::settings::name());
         call(what, api.patch_status(CLUSTER, &PatchParams::default(), &Patch::Merge(&patch))).await?;
         for event in events(settings, &before, &after, now) {
             let api: Api<Event> = Api::namespaced(client.clone(), NAMESPACE);
@@ -186,9 +186,7 @@ fn related_objects() -> Value {
         all.push(named("clusterroles", name));
         all.push(named("clusterrolebindings", name));
     }
-    all.push(
-        json!({"group": "machineconfig.dev", "resource": crate::settings_name::PLURAL, "name": CLUSTER}),
-    );
+    all.push(json!({"group": "machineconfig.dev", "resource": crate::settings::PLURAL, "name": CLUSTER}));
     all.into()
 }
 

@@ -22,7 +22,7 @@ mod restore;
 pub use execute::{Step, carry_out};
 pub use find::find;
 pub use plan::{Action, Facts, Plan, plan};
-pub use restore::{NodeToRestore, Progress, RestoreState, look_at_hosts, restore_hosts};
+pub use restore::{NodeToRestore, Progress, RestoreState, nodes_to_restore, restore_hosts};
 
 use client::CallError;
 use std::collections::BTreeMap;

@@ -12,9 +12,10 @@ mod outlook;
 mod pods;
 mod report;
 
-pub use outlook::{LOOK_COUNTS, LOOK_EVERY, Outlook, outlook};
+pub use outlook::{OUTLOOK_INTERVAL, OUTLOOK_MAX_AGE, Outlook, outlook};
 pub use pods::{
-    Answer, Attempt, Blocker, ECHO, Evict, RETRY_ALLOWED, RETRY_MAX, RETRY_MIN, Skip, Skipped, Waiting,
+    Answer, Attempt, Blocker, EVICTION_VISIBLE_WITHIN, Evict, RETRY_ALLOWED, RETRY_MAX, RETRY_MIN, Skip,
+    Skipped, Waiting,
 };
 pub use report::plan_unreadable;
 
@@ -283,7 +284,7 @@ fn drain(
     let config = request.split_once('-').map(|(_, config)| config).filter(|c| !c.is_empty());
     // A node that is not called back is not put aside either: it would stay cordoned, and its pods would never be evicted.
     let may_return = config.is_some_and(|config| may_return(node.current_config.as_deref(), config));
-    let is_aside = may_return && node.quarantine.as_deref() == config;
+    let is_quarantined = may_return && node.quarantine.as_deref() == config;
     if let Some(limit) = ended {
         let DrainLimit { after, then } = limit;
         let then = if then == DrainEnd::Quarantine && !may_return { DrainEnd::Report } else { then };
@@ -299,7 +300,7 @@ fn drain(
             plan.events.push(EventPlan::new(reason, about, words));
         }
         plan.over = Some(format!("the drain of node {} takes more than {after:#} and {and}", node.name));
-        if then == DrainEnd::Quarantine && !is_aside {
+        if then == DrainEnd::Quarantine && !is_quarantined {
             patch.quarantine = config.map_or(Change::Keep, |config| Change::Set(config.into()));
         }
     }
@@ -313,7 +314,7 @@ fn drain(
     }
     plan.recheck = Some(next);
     // Its pods stay: it is called back.
-    plan.evict = if is_aside { vec![] } else { found.evict };
+    plan.evict = if is_quarantined { vec![] } else { found.evict };
     plan.waiting = found.waiting;
 }
 

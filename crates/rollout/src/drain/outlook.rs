@@ -9,10 +9,10 @@ use std::fmt;
 use std::time::Duration;
 
 /// How often those who follow a cluster look at a node again, as long as the plan asks for it.
-pub const LOOK_EVERY: Duration = Duration::from_secs(15);
+pub const OUTLOOK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// How long the observation of a node stays valid.
-pub const LOOK_COUNTS: Duration = Duration::from_secs(60);
+pub const OUTLOOK_MAX_AGE: Duration = Duration::from_secs(60);
 
 /// What a drain of a node would do. Nodes with the least go first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -24,7 +24,7 @@ pub const RETRY_MAX: SignedDuration = SignedDuration::from_secs(10);
 pub const RETRY_ALLOWED: SignedDuration = SignedDuration::from_millis(200);
 
 /// How long an accepted eviction may take to appear in the cache before it is sent again.
-pub const ECHO: SignedDuration = SignedDuration::from_secs(5);
+pub const EVICTION_VISIBLE_WITHIN: SignedDuration = SignedDuration::from_secs(5);
 /// How many pods a text names; for the rest it gives a number.
 const NAMED_PODS: usize = 3;
 
@@ -225,7 +225,7 @@ fn next_try(
     };
     let since = now.duration_since(last.at);
     match &last.answer {
-        Answer::Accepted | Answer::Gone => (ECHO - since, Blocker::Terminating(pod.grace)),
+        Answer::Accepted | Answer::Gone => (EVICTION_VISIBLE_WITHIN - since, Blocker::Terminating(pod.grace)),
         Answer::Failed(text) => (backoff(pod, last.count) - since, Blocker::Refused(text.clone())),
         Answer::Blocked(text) => {
             let guards = || budgets.iter().enumerate().filter(|(_, b)| b.guards(pod));

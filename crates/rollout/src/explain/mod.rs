@@ -7,9 +7,9 @@ pub(crate) mod stuck;
 
 use crate::event::{EventObject, EventPlan};
 use crate::hold::{GateState, Hold, Prefetching, Reason, Wait};
-use crate::layered::Target;
 use crate::node::membership::{NoPool, Unmanaged};
 use crate::plan::{Capacity, NodeStep, PoolPlan, RolloutPlan, Step};
+use crate::target::Target;
 use crate::view::own;
 use api::names::{JOINING_TAINT, JOINING_TAINT_EFFECT};
 use std::fmt::{self, Display, Formatter};
@@ -171,8 +171,8 @@ impl Display for Wait {
             Self::PoolLabels(pool) => write!(f, "it booted into pool {pool} and gets its labels first"),
             Self::Prefetch(how) => how.fmt(f),
             Self::Wave(wave) => write!(f, "wave {wave} goes first"),
-            Self::Look => f.write_str("it is looked at what its drain would wait for"),
-            Self::Aside { why } => {
+            Self::DrainOutlook => f.write_str("it is looked at what its drain would wait for"),
+            Self::Quarantined { why } => {
                 f.write_str("put aside, because its drain did not end; ")?;
                 if let Some(why) = why {
                     write!(f, "it would wait for {why}; ")?;
@@ -233,8 +233,8 @@ impl Step {
             Self::Waits(Wait::Prefetch(_)) => ("Waiting", "Prefetch"),
             Self::Waits(Wait::Wave(_)) => ("Waiting", "Wave"),
             Self::Waits(Wait::Zone { .. }) => ("Waiting", "Zone"),
-            Self::Waits(Wait::Look) => ("Waiting", "Look"),
-            Self::Waits(Wait::Aside { .. }) => ("Waiting", "Quarantine"),
+            Self::Waits(Wait::DrainOutlook) => ("Waiting", "Look"),
+            Self::Waits(Wait::Quarantined { .. }) => ("Waiting", "Quarantine"),
         }
     }
 

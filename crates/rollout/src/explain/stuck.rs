@@ -98,7 +98,7 @@ impl PoolPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layered::Target;
+    use crate::target::Target;
     use std::sync::Arc;
 
     #[test]

@@ -140,7 +140,7 @@ impl Situation {
                         let node = Some(text(object, "/spec/nodeName")).filter(|n| stays && !n.is_empty());
                         operator_nodes.push(node.map(Arc::from));
                     }
-                    etcd.extend(EtcdMember::of(&pod));
+                    etcd.extend(EtcdMember::from_pod(&pod));
                     me.pods.push(PodView::from_pod(&pod, &mut names));
                 }
                 "PodDisruptionBudget" => {

@@ -11,7 +11,7 @@ pub(crate) mod membership;
 use crate::drain::may_return;
 use crate::facts::Unanswered;
 use crate::hold::Reason;
-use crate::layered::Layering;
+use crate::target::Layering;
 use crate::view::{CordonMark, DaemonState, NodeView};
 use api::drain_request::DrainVerb;
 use api::rendered::of_one_pool;
@@ -71,7 +71,7 @@ pub(crate) struct Flags {
     /// The drain for the config that it was sent to did not end, and it has changed nothing yet: it is called back.
     pub(crate) recallable: bool,
     /// It is put aside: its drain for the pool's config did not end.
-    pub(crate) aside: bool,
+    pub(crate) quarantined: bool,
     /// One of its patches has no answer yet, so it is left alone.
     pub(crate) unanswered: bool,
     /// That patch sends it, and is not overdue yet.
@@ -111,7 +111,7 @@ pub(crate) fn flags(node: &NodeView, desired: Desired<'_>, goal: Goal<'_>) -> Fl
     let recallable = given_up
         && waits(node, ready, ours)
         && desired.config.is_some_and(|desired| may_return(current, desired));
-    let aside = node.quarantine.as_deref() == Some(goal.config);
+    let quarantined = node.quarantine.as_deref() == Some(goal.config);
     let unavailable = !ready || (!done && !failing);
     Flags {
         ready,
@@ -127,7 +127,7 @@ pub(crate) fn flags(node: &NodeView, desired: Desired<'_>, goal: Goal<'_>) -> Fl
         broken: candidate && ready && unavailable && node.state.is_bad(),
         unrelated: candidate && !ready && !failing && config_done,
         recallable,
-        aside: aside && candidate,
+        quarantined: quarantined && candidate,
         unanswered: false,
         sending: false,
         maybe_sent: false,
@@ -137,7 +137,10 @@ pub(crate) fn flags(node: &NodeView, desired: Desired<'_>, goal: Goal<'_>) -> Fl
 impl Flags {
     /// Whether it can be sent now, if there is a slot. One that is put aside is not asked with the others.
     pub(crate) fn can_be_asked(&self) -> bool {
-        self.candidate && !self.unanswered && !self.aside && (self.ready || self.stranded || self.waiting)
+        self.candidate
+            && !self.unanswered
+            && !self.quarantined
+            && (self.ready || self.stranded || self.waiting)
     }
 
     /// The same flags for a node with an unanswered patch.

@@ -8,7 +8,6 @@ use crate::event::{EventObject, EventPlan};
 use crate::facts::Facts;
 use crate::hold::Wait;
 use crate::inputs::PoolInput;
-use crate::layered::Target;
 use crate::node::Flags;
 use crate::node::control_plane::ControlPlaneTurn;
 use crate::node::first_boot::{self, FirstBootPool, LabelSet};
@@ -16,6 +15,7 @@ use crate::order::order;
 use crate::plan::prefetch::Prefetch;
 use crate::plan::{Capacity, PoolPlan};
 use crate::policy::{Allowance, ZoneLimit};
+use crate::target::Target;
 use crate::view::NodeView;
 use api::events::ControllerEvent;
 use api::names::{EMPTY_CONFIG, MASTER};
@@ -85,7 +85,7 @@ pub(super) fn choose(
         let allowed = leave.allows(&node.name) || flags.stranded || joins.is_some();
         // On the way back a node may be out of service because of the config that it leaves.
         let asked = leave.back && flags.candidate;
-        let returns = flags.aside && flags.ready && !flags.waiting;
+        let returns = flags.quarantined && flags.ready && !flags.waiting;
         if (flags.can_be_asked() || asked || returns) && allowed {
             candidates.push((node, flags));
         }
@@ -117,9 +117,9 @@ pub(super) fn choose(
         candidates.sort_by_key(|(node, _)| leave.joining(node).is_none());
     }
     if leave.looks && !leave.back {
-        candidates = choice.look(candidates, capacity.free, &facts.outlooks);
+        candidates = choice.order_by_outlook(candidates, capacity.free, &facts.outlooks);
     } else {
-        candidates.retain(|(_, f)| !f.aside || leave.back);
+        candidates.retain(|(_, f)| !f.quarantined || leave.back);
     }
     for (node, flags) in candidates {
         let has_slot = flags.stranded || flags.waiting || leave.back && flags.unavailable && !flags.broken;
@@ -185,7 +185,7 @@ impl<'a> ZoneRoom<'a> {
 impl Choice {
     /// Puts nodes first whose drains end, as far as they were looked at, and leaves out those that were not, and those that
     /// are put aside and would wait again. As many are looked at as may go.
-    fn look<'a>(
+    fn order_by_outlook<'a>(
         &mut self,
         candidates: Vec<(&'a NodeView, Flags)>,
         free: usize,
@@ -196,13 +196,13 @@ impl Choice {
             // It is out of service, on its way already, or has no workload yet.
             let has_slot = flags.stranded || flags.waiting || flags.unavailable;
             let joins = node.current_config.as_deref() == Some(EMPTY_CONFIG);
-            if (has_slot || joins) && !flags.aside {
+            if (has_slot || joins) && !flags.quarantined {
                 now.push((0, node, flags));
                 continue;
             }
             let may_look = self.looks.len() < MOST_LOOKS;
             match known.get(&node.name) {
-                seen if flags.aside => {
+                seen if flags.quarantined => {
                     self.looks.extend(may_look.then(|| node.name.clone()));
                     if let Some(Outlook::Ends | Outlook::Loses(_)) = seen {
                         now.push((3, node, flags));

@@ -11,10 +11,10 @@ mod prefetch;
 
 use crate::event::EventPlan;
 use crate::hold::{Hold, Reason, Wait};
-use crate::layered::Target;
 use crate::node::membership::Unmanaged;
 use crate::patch::{Change, NodePatch};
 use crate::policy::PolicyPlan;
+use crate::target::Target;
 use crate::view::DaemonState;
 use api::v1::MachineConfigPoolStatus;
 use jiff::Timestamp;

@@ -12,11 +12,11 @@
 
 use crate::hold::{Hold, Prefetching};
 use crate::inputs::PoolInput;
-use crate::layered::Target;
 use crate::node::Flags;
 use crate::order::order;
 use crate::patch::{Change, NodePatch};
 use crate::plan::capacity::max_unavailable;
+use crate::target::Target;
 use crate::view::{DaemonState, NodeView, own};
 use api::k8s::IntOrString;
 use api::names::EMPTY_CONFIG;

@@ -233,3 +233,42 @@ impl Freeze {
         self.from <= now && self.until.is_none_or(|until| now < until)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_window_opens_by_the_clock_of_its_zone_and_closes_when_its_time_is_over() {
+        use WindowState::{Open, Shut};
+        let rows = [
+            // Every night at ten, for four hours: 20:00 UTC in summer, 21:00 in winter.
+            ("0 22 * * *", 4, "2026-07-01T19:59:59Z", Shut(Some(at("2026-07-01T20:00:00Z")))),
+            ("0 22 * * *", 4, "2026-07-01T20:00:00Z", Open(at("2026-07-02T00:00:00Z"))),
+            ("0 22 * * *", 4, "2026-07-01T23:59:59Z", Open(at("2026-07-02T00:00:00Z"))),
+            ("0 22 * * *", 4, "2026-07-02T00:00:00Z", Shut(Some(at("2026-07-02T20:00:00Z")))),
+            ("0 22 * * *", 4, "2026-12-01T20:30:00Z", Shut(Some(at("2026-12-01T21:00:00Z")))),
+            // Saturdays.
+            ("30 6 * * 6", 1, "2026-07-01T00:00:00Z", Shut(Some(at("2026-07-04T04:30:00Z")))),
+            // On 29 March clocks go from two to three: a start at half past two is an hour later.
+            ("30 2 * * *", 1, "2026-03-29T00:00:00Z", Shut(Some(at("2026-03-29T01:30:00Z")))),
+            // On 25 October clocks go from three to two: the first half past two counts.
+            ("30 2 * * *", 1, "2026-10-25T00:00:00Z", Shut(Some(at("2026-10-25T00:30:00Z")))),
+            ("30 2 * * *", 1, "2026-10-25T01:30:00Z", Shut(Some(at("2026-10-26T01:30:00Z")))),
+            // It lasts longer than the time between two starts, so it is always open.
+            ("0 * * * *", 2, "2026-07-01T12:30:00Z", Open(at("2026-07-01T13:00:00Z"))),
+            ("0 0 30 2 *", 1, "2026-07-01T12:30:00Z", Shut(None)),
+            ("0 0 29 2 *", 1, "2026-07-01T12:30:00Z", Shut(Some(at("2028-02-28T23:00:00Z")))),
+        ];
+        // Central European Time as a rule, not read from a file.
+        let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        for (cron, lasts, now, want) in rows {
+            let window = Window::new(cron, berlin.clone(), SignedDuration::from_hours(lasts)).unwrap();
+            assert_eq!(window.at(at(now)), want, "{cron} for {lasts} h at {now}");
+        }
+    }
+}

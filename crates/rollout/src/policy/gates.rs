@@ -138,7 +138,7 @@ pub struct Record {
 
 impl Record {
     /// Records the result of a check. `baseline`: what was broken before the change, if that is stored already.
-    pub fn take(&mut self, gate: &Gate, baseline: Option<&[String]>, reading: Reading) {
+    pub fn record_check(&mut self, gate: &Gate, baseline: Option<&[String]>, reading: Reading) {
         let limit = gate.failure_limit.max(1);
         let known = baseline.is_some() || !gate.has_baseline();
         let why = match reading {

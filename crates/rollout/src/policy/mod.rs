@@ -18,8 +18,6 @@ mod parse;
 mod pool_policies;
 mod progress;
 mod rejected_elsewhere;
-#[cfg(test)]
-mod tests;
 mod waves;
 
 pub use crate::hold::GateState;

@@ -10,11 +10,11 @@ mod texts;
 use crate::event::EventPlan;
 use crate::hold::Hold;
 use crate::inputs::PoolInput;
-use crate::layered::Target;
 use crate::node::Flags;
 use crate::os_image::OsImageWait;
 use crate::pinned_images::{self, PinFacts};
 use crate::status::pin::pinned_config;
+use crate::target::Target;
 use crate::view::{NodeView, own};
 use api::conditions::{self, Condition};
 use api::events::ControllerEvent;
@@ -27,7 +27,7 @@ use api::text::{MAX_ANSWER_CHARS, cut};
 use api::v1::{CertExpiry, ControllerCertificate, MachineConfigPool, MachineConfigPoolStatus, NamedRef};
 use events::{event, events};
 use texts::{
-    build_cleared, degraded_nodes, layered_updating, set_aside_text, target_text, unanswered, unproved_text,
+    build_cleared, degraded_nodes, layered_updating, quarantined_text, target_text, unanswered, unproved_text,
 };
 
 /// The bundle whose certificates a pool's status lists.
@@ -159,7 +159,7 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
     if let Some(text) = overlap.filter(|_| !all_updated) {
         add(&cut(text, MAX_ANSWER_CHARS));
     }
-    if let Some(text) = set_aside_text(nodes) {
+    if let Some(text) = quarantined_text(nodes) {
         add(&text);
     }
     if let Some(text) = unanswered(overdue) {

@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 /// How many configs a pool remembers; more than are kept by default.
 const REMEMBERED: usize = 20;
 
-/// A config that was in force.
+/// A config that a pool was in, as an entry of the record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct InForce {
+pub struct PastConfig {
     /// The rendered MachineConfig.
     pub config: String,
     /// Since when the pool named it; absent if that was before this was recorded.
@@ -37,7 +37,7 @@ pub fn pinned_config(pool: &MachineConfigPool) -> Option<&str> {
 }
 
 /// The configs that the pool was in, oldest first. If the record cannot be read, it counts as empty.
-pub fn past_configs(pool: &MachineConfigPool) -> Vec<InForce> {
+pub fn past_configs(pool: &MachineConfigPool) -> Vec<PastConfig> {
     note(pool, own::CONFIG_HISTORY).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
@@ -46,10 +46,10 @@ pub fn history_with(pool: &MachineConfigPool, config: &str, now: &Time) -> Strin
     let mut all = past_configs(pool);
     let current = &pool.spec.configuration.name;
     if !current.is_empty() && all.last().is_none_or(|last| last.config != *current) {
-        all.push(InForce { config: current.clone(), since: None });
+        all.push(PastConfig { config: current.clone(), since: None });
     }
     if all.last().is_none_or(|last| last.config != config) {
-        all.push(InForce { config: config.to_owned(), since: Some(now.clone()) });
+        all.push(PastConfig { config: config.to_owned(), since: Some(now.clone()) });
     }
     let from = all.len().saturating_sub(REMEMBERED);
     serde_json::to_string(&all.get(from..).unwrap_or_default()).unwrap_or_default()

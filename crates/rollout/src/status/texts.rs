@@ -4,8 +4,8 @@
 
 use super::NAMED_NODES;
 use crate::inputs::PoolInput;
-use crate::layered::{BuildState, Target};
 use crate::node::Flags;
+use crate::target::{BuildState, Target};
 use crate::view::{NodeView, own};
 use api::conditions::{self, Condition};
 use api::names::pool_condition::{NODE_DEGRADED, PINNED_IMAGE_SETS_DEGRADED, RENDER_DEGRADED};
@@ -45,8 +45,8 @@ pub(super) fn degraded_nodes(nodes: &[(&NodeView, Flags)]) -> String {
 }
 
 /// The text about nodes that are put aside.
-pub(super) fn set_aside_text(nodes: &[(&NodeView, Flags)]) -> Option<String> {
-    let all: Vec<&str> = nodes.iter().filter(|(_, f)| f.aside).map(|(n, _)| &*n.name).collect();
+pub(super) fn quarantined_text(nodes: &[(&NodeView, Flags)]) -> Option<String> {
+    let all: Vec<&str> = nodes.iter().filter(|(_, f)| f.quarantined).map(|(n, _)| &*n.name).collect();
     let named = names(&all, NAMED_NODES);
     (!all.is_empty()).then(|| {
         format!(

@@ -115,7 +115,7 @@ impl EtcdMember {
     const CONTAINER: &str = "etcd";
 
     /// The member of a mirror pod. `None`: the pod is not a member, is not bound to a node, or is being deleted.
-    pub fn of(pod: &Pod) -> Option<Self> {
+    pub fn from_pod(pod: &Pod) -> Option<Self> {
         let ObjectMeta { namespace, labels, annotations, deletion_timestamp, .. } = &pod.metadata;
         let (namespace, labels) = (namespace.as_deref()?, labels.as_ref()?);
         let is_member = Self::PLACES.iter().any(|(place, label)| {

@@ -11,6 +11,7 @@ mod going_back;
 mod large_pools;
 mod machine_config_nodes;
 mod nodes;
+mod policies;
 mod pool_status;
 mod properties;
 mod roles;

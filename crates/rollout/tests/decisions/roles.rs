@@ -228,7 +228,7 @@ fn a_pod_of_etcd_from_before_the_reboot_does_not_count_as_ready() {
                 "annotations": {"kubernetes.io/config.mirror": "1"}},
             "spec": {"nodeName": "a", "containers": []}, "status": status,
         });
-        EtcdMember::of(&serde_json::from_value(pod).unwrap()).unwrap()
+        EtcdMember::from_pod(&serde_json::from_value(pod).unwrap()).unwrap()
     };
     let master =
         |name: &str, config: &str, boot: &str| moved(name, config, config).roles(&["master"]).boot(boot);
@@ -294,7 +294,7 @@ fn a_pod_of_etcd_from_before_the_reboot_does_not_count_as_ready() {
 #[test]
 fn only_a_mirror_pod_of_etcd_is_a_member() {
     let member = |pod: Value| {
-        EtcdMember::of(&serde_json::from_value(pod).unwrap()).map(|m| (m.node.to_string(), m.ready))
+        EtcdMember::from_pod(&serde_json::from_value(pod).unwrap()).map(|m| (m.node.to_string(), m.ready))
     };
     let mut pod = json!({
         "metadata": {"name": "etcd-a", "namespace": "kube-system", "labels": {"component": "etcd", "tier": "control-plane"},

@@ -1,6 +1,6 @@
 //! `mco pointer`: the few lines that a machine is provisioned with.
 
-use crate::args::boot::Pointer as Arguments;
+use crate::args::boot::pointer::Pointer as Arguments;
 use crate::{connect, exit, output};
 use anyhow::{Context, bail};
 use api::names::{CONTROLLER_CONFIG, NAMESPACE};

@@ -1,6 +1,6 @@
 //! `mco token`: creates, lists and revokes boot tokens.
 
-use crate::args::boot::{Token as Command, TokenCreate, TokenList, TokenRevoke};
+use crate::args::boot::token::{Token as Command, TokenCreate, TokenList, TokenRevoke};
 use crate::output::Kind;
 use crate::{connect, exit, output};
 use anyhow::Context;

@@ -1,6 +1,6 @@
 //! `mco approve`, by [`actions::approve()`].
 
-use crate::args::rollout::Approve;
+use crate::args::change::approve::Approve;
 use crate::output::Kind;
 use crate::{connect, exit, output};
 use actions::{Mode, messages};

@@ -5,11 +5,12 @@
 //! What it is not: what is installed, and when an installation must not begin (see `operator::install`).
 
 use super::installed;
-use crate::args::{Balancer, Install};
+use crate::args::change::install::Install;
+use crate::args::shared::Balancer;
 use crate::{connect, exit, output};
 use anyhow::{Context, bail};
 use ipnet::IpNet;
-use operator::install::settings::Settings;
+use operator::install::controller_config_values::ControllerConfigValues;
 use operator::install::{Request, Step, Target, carry_out, prepare};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -20,11 +21,11 @@ const FILES: [&str; 2] = ["00-crds.yaml", "10-mco.yaml"];
 pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
     let request = Request {
         pools: a.pools,
-        given: Settings {
+        given: ControllerConfigValues {
             cluster_dns_ip: a.cluster_dns_ip.map(|ip| ip.to_string()),
             api_server_url: a.api_server_url.map(|url| url.trim_end_matches('/').to_owned()),
             api_server_ca: a.api_server_ca.as_deref().map(read_ca).transpose()?,
-            ..Settings::default()
+            ..ControllerConfigValues::default()
         },
         image: a.image,
         daemon_image: a.daemon_image,

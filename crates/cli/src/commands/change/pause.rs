@@ -1,6 +1,6 @@
 //! `mco pause` and `mco resume`, by [`actions::pause()`].
 
-use crate::args::rollout::Pause;
+use crate::args::change::pause::Pause;
 use crate::output::Kind;
 use crate::{connect, exit, output};
 use actions::{Mode, messages};

@@ -1,6 +1,6 @@
 //! `mco retry`, by [`actions::retry()`].
 
-use crate::args::change::Retry;
+use crate::args::change::retry::Retry;
 use crate::output::Kind;
 use crate::{connect, exit, output};
 use actions::{Mode, messages};

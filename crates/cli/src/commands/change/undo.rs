@@ -2,7 +2,7 @@
 //!
 //! What it is not: the reads and writes, which are in [`actions::undo()`].
 
-use crate::args::change::Undo;
+use crate::args::change::undo::Undo;
 use crate::input::confirm::confirm;
 use crate::output::Kind;
 use crate::{connect, exit, output};
@@ -16,7 +16,7 @@ pub(crate) async fn run(a: Undo) -> anyhow::Result<u8> {
         to: a.to.as_deref(),
         release: a.release,
         secrets: a.show.secrets(),
-        controller_config: &operator::install::settings::unknown(),
+        controller_config: &operator::install::controller_config_values::unknown(),
     };
     let Some(mut undoing) = actions::undo(&client, what).await? else {
         output::write(&format!("pool {} is not pinned: it follows its MachineConfigs\n", a.pool))?;

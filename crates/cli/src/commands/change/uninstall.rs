@@ -1,17 +1,17 @@
 //! `mco uninstall`.
 
-use crate::args::boot::Uninstall;
+use crate::args::change::uninstall::Uninstall;
 use crate::input::confirm::confirm;
 use crate::{connect, exit, output};
 use anyhow::bail;
-use operator::uninstall::{NodeToRestore, Plan, carry_out, find, look_at_hosts, plan, restore_hosts};
+use operator::uninstall::{NodeToRestore, Plan, carry_out, find, nodes_to_restore, plan, restore_hosts};
 use serde_json::json;
 use std::collections::BTreeMap;
 
 pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let mut plan = plan(&find(&client).await?);
-    let hosts = if a.restore_hosts { look_at_hosts(&client).await? } else { vec![] };
+    let hosts = if a.restore_hosts { nodes_to_restore(&client).await? } else { vec![] };
     if a.dry_run {
         let mut object = serde_json::to_value(&plan)?;
         if a.restore_hosts {

@@ -1,7 +1,7 @@
 //! `mco image build`: builds a pool's OS image on this computer, from manifests. The same functions as for a Job in a cluster
 //! make the Containerfile and the context.
 
-use crate::args::image::{Build, Builder};
+use crate::args::image::build::{Build, Builder};
 use crate::commands::image::show;
 use crate::commands::manifests::render;
 use crate::input::manifests;

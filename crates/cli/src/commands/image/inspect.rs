@@ -2,7 +2,7 @@
 //!
 //! Credentials, mirrors and authorities are those of this computer's container tools.
 
-use crate::args::image::Inspect;
+use crate::args::image::inspect::Inspect;
 use crate::exit;
 use anyhow::Context;
 use registry::{Credentials, Proxies, Reference, Registry, Routes, Settings, Trust};

@@ -1,6 +1,6 @@
 //! `mco lint`.
 
-use crate::args::render::Lint;
+use crate::args::manifests::lint::Lint;
 use crate::input::manifests;
 use crate::output::Kind;
 use crate::{exit, output};
@@ -17,7 +17,7 @@ pub(crate) fn run(a: &Lint) -> anyhow::Result<u8> {
     let templates = match &a.templates {
         Some(folder) => {
             let templates = TemplateSet::from_map(manifests::tree(folder)?);
-            let controller_config = operator::install::settings::unknown();
+            let controller_config = operator::install::controller_config_values::unknown();
             RenderWith { templates: &templates, controller_config: &controller_config }
                 .complete(&mut manifests);
             templates

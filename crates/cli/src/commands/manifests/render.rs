@@ -1,6 +1,6 @@
 //! `mco render`: manifests in, rendered configs or a diff out.
 
-use crate::args::render::Render;
+use crate::args::manifests::render::Render;
 use crate::input::manifests;
 use crate::{connect, exit, output};
 use anyhow::bail;
@@ -76,7 +76,7 @@ pub(crate) fn rendered(
     templates: &TemplateSet,
     only: &[String],
 ) -> anyhow::Result<Rendered> {
-    let controller_config = operator::install::settings::unknown();
+    let controller_config = operator::install::controller_config_values::unknown();
     let with = insight::RenderWith { templates, controller_config: &controller_config };
     let (all, warnings) = insight::rendered(objects, with, only)?;
     output::warn(&warnings);

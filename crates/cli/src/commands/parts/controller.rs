@@ -1,6 +1,6 @@
 //! `mco controller`.
 
-use crate::args::{ControllerBootstrap, ControllerStart};
+use crate::args::parts::controller::{ControllerBootstrap, ControllerStart};
 use crate::commands::process;
 use crate::{connect, exit};
 

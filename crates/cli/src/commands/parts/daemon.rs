@@ -1,7 +1,7 @@
 //! `mco daemon`.
 
-use crate::args::daemon::{DaemonFirstBoot, DaemonPlan, DaemonRecover, DaemonStart, DaemonTry};
-use crate::args::rollout::Refuse;
+use crate::args::parts::daemon::{DaemonFirstBoot, DaemonPlan, DaemonRecover, DaemonStart, DaemonTry};
+use crate::args::shared::Refuse;
 use crate::commands::process;
 use crate::input::manifests;
 use crate::output::Kind;

@@ -1,6 +1,6 @@
 //! `mco operator`.
 
-use crate::args::boot::OperatorStart;
+use crate::args::parts::operator::OperatorStart;
 use crate::commands::process;
 use crate::{connect, exit, output};
 use operator::sync::{self, Options};

@@ -1,6 +1,6 @@
 //! `mco server`.
 
-use crate::args::{Listening, ServerBootstrap, ServerStart};
+use crate::args::parts::server::{Listening, ServerBootstrap, ServerStart};
 use crate::commands::process;
 use crate::{connect, exit};
 use prometheus_client::registry::Registry;
@@ -54,7 +54,8 @@ fn listen(a: Listening) -> ListenOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Command, Mco, Server};
+    use crate::args::parts::server::Server;
+    use crate::args::{Command, Mco};
     use clap::Parser as _;
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! What it is not: its contents and what is hidden in them (see [`insight::bundle()`]).
 
-use crate::args::status::Bundle;
+use crate::args::show::bundle::Bundle;
 use crate::{connect, exit};
 use anyhow::Context as _;
 use flate2::Compression;

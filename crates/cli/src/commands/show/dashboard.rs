@@ -2,7 +2,7 @@
 //!
 //! What it is not: the page, or who may see what (see [`dashboard`]).
 
-use crate::args::dashboard::Dashboard as Arguments;
+use crate::args::show::dashboard::Dashboard as Arguments;
 use crate::commands::process;
 use crate::{connect, exit, output};
 use anyhow::Context as _;
@@ -20,7 +20,7 @@ pub(crate) async fn run(a: Arguments) -> anyhow::Result<u8> {
     let name = config.cluster_url.to_string();
     let client = connect::client(config)?;
     let stop = process::shutdown_signal()?;
-    let controller_config = operator::install::settings::unknown();
+    let controller_config = operator::install::controller_config_values::unknown();
     let cluster = Cluster { client, name, controller_config };
     if a.in_cluster {
         return in_cluster(a, cluster, stop).await;

@@ -1,6 +1,6 @@
 //! `mco explain`: prints which MachineConfig set what in a pool's rendered config, from an [`insight::Explanation`].
 
-use crate::args::render::Explain;
+use crate::args::show::explain::Explain;
 use crate::output::Kind;
 use crate::output::tables;
 use crate::{connect, exit, output};

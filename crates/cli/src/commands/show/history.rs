@@ -1,6 +1,6 @@
 //! `mco history`: prints the rendered configs of a pool, since when, and who changed what, from an [`insight::PoolHistory`].
 
-use crate::args::change::History;
+use crate::args::show::history::History;
 use crate::output::Kind;
 use crate::{connect, exit, output};
 

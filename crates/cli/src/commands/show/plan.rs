@@ -3,7 +3,8 @@
 //! What it is not: a decision. [`Situation::forecast`] makes the controller's plans, and [`insight::ChangePlan`]
 //! says what a change does and costs.
 
-use crate::args::rollout::{Plan, Refuse};
+use crate::args::shared::Refuse;
+use crate::args::show::plan::Plan;
 use crate::input::dump::{self, Dump};
 use crate::input::manifests;
 use crate::output::Kind;
@@ -65,7 +66,7 @@ fn changes(a: &Plan, objects: &Objects, situation: &Situation, now: &Time) -> an
         given: &given,
         deleted: a.delete,
         pools: &a.pools,
-        controller_config: &operator::install::settings::unknown(),
+        controller_config: &operator::install::controller_config_values::unknown(),
         templates: templates.as_ref(),
     };
     let plan = ChangePlan::by_manifests(objects, situation, change, now, a.show.secrets())?;

@@ -1,6 +1,6 @@
 //! `mco status`.
 
-use crate::args::status::Status;
+use crate::args::show::status::Status;
 use crate::output::tables;
 use crate::output::{Format, Kind};
 use crate::{connect, exit, output};
@@ -57,7 +57,7 @@ pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
             match answer {
                 Ok(listed) => {
                     let templates = TemplateSet::default();
-                    let controller_config = operator::install::settings::unknown();
+                    let controller_config = operator::install::controller_config_values::unknown();
                     let with = RenderWith { templates: &templates, controller_config: &controller_config };
                     unrendered = insight::unrendered(listed.objects, &seen, with);
                     misses = 0;

@@ -140,7 +140,7 @@ impl Drains {
         let draining = matches!(Request::of(node), Request::Drain(_)) && node.unschedulable;
         if draining && session.pods.is_none() {
             // If nothing has to leave, one look is enough, and the drain is over.
-            let pods = match self.look(&node.name).await {
+            let pods = match self.list_pods(&node.name).await {
                 Ok(pods) => pods,
                 Err(error) => {
                     let outcome = outcome_of(&error);
@@ -177,7 +177,7 @@ impl Drains {
     }
 
     /// The pods of one node, read consistently.
-    async fn look(&self, node: &str) -> Result<Vec<PodView>, CallError> {
+    async fn list_pods(&self, node: &str) -> Result<Vec<PodView>, CallError> {
         // The semaphore is never closed; and without a permit the list would merely be requested earlier.
         let _place = self.looks.acquire().await;
         let api = Api::<Pod>::all(self.shared.client.clone());

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How often the pods of a Job are looked at that do not start, in seconds.
-const LOOK_AGAIN: u64 = 30;
+const RECHECK_INTERVAL: u64 = 30;
 /// Events that are read about one object.
 const EVENTS: u32 = 50;
 /// The key of a digest in its ConfigMap.
@@ -65,7 +65,7 @@ pub(super) async fn ask(shared: &Shared, snapshot: &mut Snapshot, now: &Time) ->
                 if let Some(why) = why_not_started(shared, job).await? {
                     asked.why_not_started.insert(job.build.clone(), why);
                 }
-                LOOK_AGAIN
+                RECHECK_INTERVAL
             }
         };
         let wait = Duration::from_secs(seconds);

@@ -44,10 +44,10 @@ pub(crate) const PASS: Descriptor = Descriptor {
     marked_by,
     effects: Effects::NONE,
     start: |shared, _| {
-        let looker = Arc::new(Looker { shared: shared.clone(), cache: Cache::default() });
+        let inspector = Arc::new(Inspector { shared: shared.clone(), cache: Cache::default() });
         Box::new(move |key| {
-            let looker = looker.clone();
-            Box::pin(async move { looker.pass(key).await })
+            let inspector = inspector.clone();
+            Box::pin(async move { inspector.pass(key).await })
         })
     },
 };
@@ -96,8 +96,8 @@ fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKe
     }
 }
 
-/// The pass, and what it has looked into.
-struct Looker {
+/// The pass, and the images that it has inspected.
+struct Inspector {
     shared: Arc<Shared>,
     cache: Cache,
 }
@@ -111,8 +111,8 @@ enum Next {
     Same(OsImage),
     /// Nodes of the pool follow its tag, as they did before anybody looked. It is looked into when they have left.
     Follow,
-    /// Look into it.
-    Look,
+    /// Inspect it.
+    Inspect,
 }
 
 /// What is to be done. `in_use`: what is known of the same image on configs that nodes of the pool are in, if there are such.
@@ -123,11 +123,11 @@ fn next(pool_unseen: bool, url: &str, found: Option<&OsImage>, in_use: Option<Op
         _ if pool_unseen || is_known || !is_in_registry(url) => Next::Nothing,
         Some(Some(same)) => Next::Same(same),
         Some(None) => Next::Follow,
-        None => Next::Look,
+        None => Next::Inspect,
     }
 }
 
-impl Looker {
+impl Inspector {
     async fn pass(&self, name: String) -> Outcome {
         let shared = &self.shared;
         let Some(pool) = shared.stores.pools.get(&name) else { return Outcome::Done };
@@ -142,8 +142,8 @@ impl Looker {
             // When the last of them leaves no pass is asked for, and the next node waits for a look.
             Next::Follow => return Outcome::After(ASK_AGAIN.mul_f64(1.0 + jitter() / 2.0)),
             Next::Same(same) => (same, false),
-            Next::Look => {
-                let looked = self.look(config_name, url).await;
+            Next::Inspect => {
+                let looked = self.inspect(config_name, url).await;
                 let again = !looked.unknown.is_empty() || (!looked.refused.is_empty() && !is_by_digest(url));
                 (looked, again)
             }
@@ -197,7 +197,7 @@ impl Looker {
     }
 
     /// Looks into the image.
-    async fn look(&self, config: &str, url: &str) -> OsImage {
+    async fn inspect(&self, config: &str, url: &str) -> OsImage {
         let of = || OsImage { of: url.to_owned(), ..OsImage::default() };
         let image = match Reference::parse(url) {
             Ok(image) => image,

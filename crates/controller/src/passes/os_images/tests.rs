@@ -58,12 +58,12 @@ async fn pass(url: &str, registry: &str) -> (Vec<OsImage>, Outcome) {
     put_pool(&shared);
     let config = Config::new(serde_json::from_value(rendered).unwrap());
     shared.stores.configs.apply("rendered-worker-a".to_owned(), item(config));
-    let looker = Looker { shared, cache: Cache::default() };
-    let outcome = looker.pass("worker".to_owned()).await;
+    let inspector = Inspector { shared, cache: Cache::default() };
+    let outcome = inspector.pass("worker".to_owned()).await;
     // The answer is in the cache: the image is known, or asked for again.
     let before = written.lock().unwrap().len();
     if matches!(outcome, Outcome::Done) {
-        assert!(matches!(looker.pass("worker".to_owned()).await, Outcome::Done));
+        assert!(matches!(inspector.pass("worker".to_owned()).await, Outcome::Done));
         assert_eq!(written.lock().unwrap().len(), before, "it was looked into twice");
     }
     let written = written.lock().unwrap().clone();
@@ -103,9 +103,9 @@ fn an_image_is_looked_into_once_and_stays_the_same_while_nodes_have_it() {
     let known = OsImage { of: "q.io/os:1".to_owned(), image: "d".to_owned(), ..OsImage::default() };
     let away = OsImage { unknown: "away".to_owned(), image: String::new(), ..known.clone() };
     for (about, unseen, url, found, in_use, want) in [
-        ("new", false, "q.io/os:1", None, None, Next::Look),
+        ("new", false, "q.io/os:1", None, None, Next::Inspect),
         ("known", false, "q.io/os:1", Some(&known), None, Next::Nothing),
-        ("the registry was away", false, "q.io/os:1", Some(&away), None, Next::Look),
+        ("the registry was away", false, "q.io/os:1", Some(&away), None, Next::Inspect),
         (
             "nodes have it by digest",
             false,

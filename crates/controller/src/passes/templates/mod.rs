@@ -51,7 +51,7 @@ pub(crate) const FAILING: &str = "TemplateControllerFailing";
 
 /// How often template files that cannot be watched are read again. All other inputs of templates are watched (see
 /// [`crate::watches::template_inputs`] and [`crate::cache::settings`]).
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The descriptor of this pass.
 pub(crate) const PASS: Descriptor = Descriptor {
@@ -172,7 +172,7 @@ async fn carry_out(shared: &Shared, config: &ControllerConfig) -> Result<Outcome
                 now().0,
             );
             let unwatched = !shared.templates_watched.load(Ordering::Acquire);
-            let looks = [unwatched.then_some(LOOK_AGAIN), (!told).then_some(AGAIN), again];
+            let looks = [unwatched.then_some(RECHECK_INTERVAL), (!told).then_some(AGAIN), again];
             return Ok(looks.into_iter().flatten().min().map_or(Outcome::Done, Outcome::After));
         }
         // Some cannot be written: the pools that select them say so, and only those wait.

@@ -4,7 +4,7 @@
 //! Files of others are never removed. A registry's CA is removed only if the agent itself put it there.
 
 use api::v1::ControllerConfigSpec;
-use host::{Attributes, Found, FsError, Root};
+use host::{Attributes, FsError, PathState, Root};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The CA with which the kubelet verifies clients.
@@ -73,7 +73,7 @@ impl CertificateFiles {
         for (path, data, new) in &self.files {
             let written = match root.found(path) {
                 // A file keeps its mode, but a secret must not stay accessible to other users.
-                Ok(Found::File { mode, .. }) if new.mode & OTHERS == 0 && mode & OTHERS != 0 => {
+                Ok(PathState::File { mode, .. }) if new.mode & OTHERS == 0 && mode & OTHERS != 0 => {
                     root.write_bytes(path, data, *new).map(|()| true)
                 }
                 _ => put(root, path, data, *new),
@@ -110,7 +110,7 @@ impl CertificateFiles {
     fn write_registries(&self, root: &Root, changed: &mut Vec<String>) -> Result<(), FsError> {
         let text = root.text(RECORD)?.unwrap_or_default();
         let ours: BTreeSet<String> = serde_json::from_str(&text).unwrap_or_default();
-        if !matches!(root.found(REGISTRIES)?, Found::Dir { .. }) {
+        if !matches!(root.found(REGISTRIES)?, PathState::Dir { .. }) {
             if !self.registries.is_empty() {
                 tracing::info!("{REGISTRIES} does not exist, so no registry's CA is written");
             }
@@ -155,7 +155,7 @@ fn record(root: &Root, before: &BTreeSet<String>, after: &BTreeSet<String>) -> R
 /// Writes a file if it differs. An existing file keeps its mode and owner.
 pub(super) fn put(root: &Root, path: &str, data: &[u8], new: Attributes) -> Result<bool, FsError> {
     let attributes = match root.found(path)? {
-        Found::File { mode, uid, gid, .. } => {
+        PathState::File { mode, uid, gid, .. } => {
             if root.read_if_there(path)?.as_deref() == Some(data) {
                 return Ok(false);
             }

@@ -5,7 +5,7 @@
 use super::files::put;
 use super::kubeconfig_ca::{ca_of, rotation, with_ca};
 use client::chain;
-use host::{Attributes, Found, Root};
+use host::{Attributes, PathState, Root};
 use serde_json::Value;
 
 /// Mode and owner of a new kubeconfig, which holds a token.
@@ -66,7 +66,9 @@ pub(super) fn take_over(root: &Root, paths: &[String], bundle: &[u8]) -> Result<
 fn behind_links(root: &Root, path: &str) -> Result<String, String> {
     let mut path = path.to_owned();
     for _ in 0..LINKS {
-        let Found::Link { target, .. } = root.found(&path).map_err(|e| chain(&e))? else { return Ok(path) };
+        let PathState::Link { target, .. } = root.found(&path).map_err(|e| chain(&e))? else {
+            return Ok(path);
+        };
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         path = if target.starts_with('/') { target } else { format!("{folder}/{target}") };
     }

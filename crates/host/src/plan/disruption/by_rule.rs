@@ -136,7 +136,7 @@ impl Asked {
         for (what, taken) in rest {
             let rule = match taken {
                 Some(Ok(taken)) => {
-                    decided.push(by_table.take(what, taken));
+                    decided.push(by_table.add(what, taken));
                     continue;
                 }
                 Some(Err(RowRefused { row, why })) => Rule::NotHere { row: row.to_owned(), why },
@@ -268,7 +268,7 @@ struct ByTable {
 
 impl ByTable {
     /// Adds what the table says about one path or unit.
-    fn take(&mut self, what: &str, taken: RowApplied) -> RuleDecision {
+    fn add(&mut self, what: &str, taken: RowApplied) -> RuleDecision {
         let RowApplied { row, way, notes, record } = taken;
         self.notes.extend(notes);
         self.record.extend(record);

@@ -4,7 +4,7 @@
 //! Not here: the state of units that run, and the calls (see `fake_systemd`).
 
 use super::{FakeSystemd, Result};
-use crate::disk::found::Found;
+use crate::disk::path_state::PathState;
 use crate::paths::{UNIT_DIRS, UNITS_DIR, unit as unit_path};
 use crate::system::systemd::SystemdError;
 use crate::system::unit_file::{Install, instance, is_template, template_of};
@@ -27,7 +27,7 @@ impl FakeSystemd {
     pub(super) fn is_masked(&self, name: &str) -> Result<bool> {
         let Some(path) = self.fragment(name)? else { return Ok(false) };
         let found = Self::fs(self.root.found(&path))?;
-        Ok(matches!(found, Found::Link { target, .. } if target == "/dev/null"))
+        Ok(matches!(found, PathState::Link { target, .. } if target == "/dev/null"))
     }
 
     pub(super) fn install(&self, path: &str) -> Result<Install> {
@@ -81,12 +81,12 @@ impl FakeSystemd {
         let mut out = Vec::new();
         for dir in Self::fs(self.root.list(UNITS_DIR))? {
             let at = unit_path(&dir);
-            if let Found::Link { target, .. } = Self::fs(self.root.found(&at))? {
+            if let PathState::Link { target, .. } = Self::fs(self.root.found(&at))? {
                 out.push((at, dir, target));
             } else if [".wants", ".requires", ".upholds"].iter().any(|s| dir.ends_with(s)) {
                 for name in Self::fs(self.root.list(&at))? {
                     let at = format!("{at}/{name}");
-                    if let Found::Link { target, .. } = Self::fs(self.root.found(&at))? {
+                    if let PathState::Link { target, .. } = Self::fs(self.root.found(&at))? {
                         out.push((at, name, target));
                     }
                 }

@@ -1,6 +1,6 @@
 //! The credentials with which OSTree pulls images: the node's pull secret, unless the host has its own.
 
-use crate::disk::found::Found;
+use crate::disk::path_state::PathState;
 use crate::disk::root::Root;
 use crate::system::os::OsError;
 
@@ -25,8 +25,8 @@ pub(super) fn file(root: &Root) -> Result<Option<&'static str>, OsError> {
 pub(super) fn link(root: &Root) -> Result<(), OsError> {
     for path in PLACES {
         match root.found(path)? {
-            Found::Absent | Found::NoParentFolder { .. } => {}
-            Found::Link { target, .. } if PULL_SECRETS.contains(&target.as_str()) => {}
+            PathState::Absent | PathState::NoParentFolder { .. } => {}
+            PathState::Link { target, .. } if PULL_SECRETS.contains(&target.as_str()) => {}
             _ => return Ok(()),
         }
     }

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::found::PRIVATE;
+use crate::disk::attributes::PRIVATE;
 use crate::disk::root::Root;
 use crate::system::os::OsError;
 

@@ -13,7 +13,9 @@ use super::{
     BEGIN, DATA, FORMAT, FORMAT_WITHOUT_EFFECTS, FORMAT_WITHOUT_FOLDERS, FORMAT_WITHOUT_LIVE,
     FORMAT_WITHOUT_OS, FORMAT_WITHOUT_TRIAL, Journal, OsUndo, PathBefore, PriorState,
 };
-use crate::disk::found::{Attributes, Found, FsError, PRIVATE, PRIVATE_DIR};
+use crate::disk::attributes::{Attributes, PRIVATE, PRIVATE_DIR};
+use crate::disk::fs_error::FsError;
+use crate::disk::path_state::PathState;
 use crate::disk::root::{Root, hex, split};
 use crate::error::Error;
 use crate::paths::{JOURNAL_DIR, STATE_DIR};
@@ -188,8 +190,8 @@ fn note(
     before: &mut Vec<PathBefore>,
 ) -> Result<(), FsError> {
     let found = || root.found(path);
-    let attributes = |found: &Found| match found {
-        Found::Dir { mode, uid, gid } if folder => Some(Attributes { mode: *mode, uid: *uid, gid: *gid }),
+    let attributes = |found: &PathState| match found {
+        PathState::Dir { mode, uid, gid } if folder => Some(Attributes { mode: *mode, uid: *uid, gid: *gid }),
         _ => None,
     };
     if !seen.insert(path.to_owned()) {
@@ -208,16 +210,16 @@ fn note(
         note(root, dir, false, seen, before)?;
     }
     let was = match found {
-        Found::Absent | Found::NoParentFolder { .. } => PriorState::Absent,
-        Found::Link { target, uid, gid } => PriorState::Link { target, uid, gid },
-        Found::File { mode, uid, gid, len, sha256, .. } => PriorState::File {
+        PathState::Absent | PathState::NoParentFolder { .. } => PriorState::Absent,
+        PathState::Link { target, uid, gid } => PriorState::Link { target, uid, gid },
+        PathState::File { mode, uid, gid, len, sha256, .. } => PriorState::File {
             attributes: Attributes { mode, uid, gid },
             like: root.metadata_of_file(path)?,
             offset: 0,
             len,
             sha256,
         },
-        Found::Dir { .. } | Found::Other => PriorState::Dir { attributes: attributes(&found) },
+        PathState::Dir { .. } | PathState::Other => PriorState::Dir { attributes: attributes(&found) },
     };
     before.push(PathBefore { path: path.to_owned(), same_as: None, was });
     Ok(())

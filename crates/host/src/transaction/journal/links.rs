@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::found::{Found, FsError};
+use crate::disk::fs_error::FsError;
+use crate::disk::path_state::PathState;
 use crate::disk::root::{Root, split};
 use crate::paths::{UNIT_DIRS, UNITS_DIR};
 use crate::plan::step::Step;
@@ -33,13 +34,13 @@ impl Links {
         for name in root.list(UNITS_DIR)? {
             let path = format!("{UNITS_DIR}/{name}");
             match root.found(&path)? {
-                Found::Link { target, .. } => out.links.push((path, target)),
-                Found::Dir { .. }
+                PathState::Link { target, .. } => out.links.push((path, target)),
+                PathState::Dir { .. }
                     if [".wants", ".requires", ".upholds"].iter().any(|s| name.ends_with(s)) =>
                 {
                     for inner in root.list(&path)? {
                         let path = format!("{path}/{inner}");
-                        if let Found::Link { target, .. } = root.found(&path)? {
+                        if let PathState::Link { target, .. } = root.found(&path)? {
                             out.links.push((path, target));
                         }
                     }
@@ -85,7 +86,7 @@ pub(super) fn units_of_steps(root: &Root, steps: &[Step]) -> Result<BTreeSet<Str
         let files: Vec<String> = [Some(unit.clone()), template_of(&unit)].into_iter().flatten().collect();
         for file in &files {
             for dir in UNIT_DIRS {
-                if let Found::Link { target, .. } = root.found(&format!("{dir}/{file}"))? {
+                if let PathState::Link { target, .. } = root.found(&format!("{dir}/{file}"))? {
                     todo.extend(Some(last(&target)).filter(|t| t.contains('.')).map(str::to_owned));
                 }
             }

@@ -10,7 +10,8 @@ use sha2::{Digest, Sha256};
 
 use super::{BEGIN, DATA, Journal, Links, PathBefore, PriorState, move_aside};
 use crate::disk::batch::{FileChange, SavedFile};
-use crate::disk::found::{Found, FsError};
+use crate::disk::fs_error::FsError;
+use crate::disk::path_state::PathState;
 use crate::disk::root::{Root, hex, kept_name};
 use crate::disk::xattr::FileMetadata;
 use crate::error::Error;
@@ -88,7 +89,7 @@ impl Journal {
         let mut mounted = Vec::new();
         for b in &differs {
             let (found, is_mount_point) = root.inspect(&b.path)?;
-            if !is_mount_point || !matches!(found, Found::Dir { .. }) {
+            if !is_mount_point || !matches!(found, PathState::Dir { .. }) {
                 continue;
             }
             match &b.was {
@@ -117,19 +118,19 @@ impl Journal {
         for (b, part) in differs.iter().zip(&parts) {
             // A folder of the config that replaced a file.
             if matches!(b.was, PriorState::File { .. } | PriorState::Link { .. })
-                && matches!(root.found(&b.path)?, Found::Dir { .. })
+                && matches!(root.found(&b.path)?, PathState::Dir { .. })
             {
                 gone.push(FileChange::RemoveEmptyDir(&b.path));
             }
             match &b.was {
                 // A file of the host's own that was restored in place of the folder.
                 PriorState::Dir { attributes: Some(_) }
-                    if !matches!(root.found(&b.path)?, Found::Dir { .. }) =>
+                    if !matches!(root.found(&b.path)?, PathState::Dir { .. }) =>
                 {
                     gone.push(FileChange::Remove(&b.path));
                 }
                 PriorState::Dir { .. } => {}
-                PriorState::Absent if matches!(root.found(&b.path)?, Found::Dir { .. }) => {
+                PriorState::Absent if matches!(root.found(&b.path)?, PathState::Dir { .. }) => {
                     gone.push(FileChange::RemoveEmptyDir(&b.path));
                 }
                 PriorState::Absent => gone.push(FileChange::Remove(&b.path)),
@@ -190,7 +191,7 @@ impl Journal {
 
 /// Renames a folder into which others have put something, so that the file that was there can be restored.
 fn keep_folder(root: &Root, path: &str) -> Result<(), FsError> {
-    if !matches!(root.found(path)?, Found::Dir { .. }) {
+    if !matches!(root.found(path)?, PathState::Dir { .. }) {
         return Ok(());
     }
     let mut number = 1;
@@ -251,15 +252,15 @@ impl PathBefore {
         let found = root.found(&self.path)?;
         Ok(match (&self.was, &found) {
             (PriorState::Absent, found) => found.is_absent(),
-            (PriorState::Dir { attributes: Some(a) }, Found::Dir { mode, uid, gid }) => {
+            (PriorState::Dir { attributes: Some(a) }, PathState::Dir { mode, uid, gid }) => {
                 a.mode == *mode && (!root.options().owners || (a.uid, a.gid) == (*uid, *gid))
             }
             (PriorState::Dir { attributes: Some(_) }, _) => false,
             (PriorState::Dir { .. }, _) => true,
-            (PriorState::Link { target, .. }, Found::Link { target: now, .. }) => target == now,
+            (PriorState::Link { target, .. }, PathState::Link { target: now, .. }) => target == now,
             (
                 PriorState::File { attributes: a, sha256: sum, .. },
-                Found::File { mode, uid, gid, sha256, .. },
+                PathState::File { mode, uid, gid, sha256, .. },
             ) => {
                 let owner = !root.options().owners || (a.uid, a.gid) == (*uid, *gid);
                 a.mode == *mode && owner && sum == sha256

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::found::PRIVATE;
+use crate::disk::attributes::PRIVATE;
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths::TRIAL_CLOCK;

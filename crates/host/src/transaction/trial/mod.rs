@@ -32,7 +32,7 @@ mod undo;
 
 use std::time::Duration;
 
-use crate::disk::found::FsError;
+use crate::disk::fs_error::FsError;
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths::{self, INTERRUPTED, TRIAL_VERDICT};

@@ -4,7 +4,8 @@
 
 use serde::Serialize;
 
-use crate::disk::found::{FsError, PRIVATE};
+use crate::disk::attributes::PRIVATE;
+use crate::disk::fs_error::FsError;
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;

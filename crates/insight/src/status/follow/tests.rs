@@ -208,7 +208,7 @@ async fn who_may_not_list_pods_is_told_so_and_no_node_waits_for_a_look() {
     let mut cluster = followed(&client(&objects, false), &objects);
     let waits = |cluster: &ClusterWatch| {
         let plan = cluster.plan(Timestamp::UNIX_EPOCH).plan;
-        plan.pools[0].nodes.iter().any(|n| n.step == Step::Waits(Wait::Look))
+        plan.pools[0].nodes.iter().any(|n| n.step == Step::Waits(Wait::DrainOutlook))
     };
     assert!(waits(&cluster), "until somebody has looked");
     cluster.fetch_lookups(Timestamp::UNIX_EPOCH).await;

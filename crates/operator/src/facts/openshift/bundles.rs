@@ -3,7 +3,7 @@
 //! What it is not: reading them (see `read`).
 
 use super::{API_SERVER, CONFIG, Entries, MANAGED, OpenShift, platform};
-use crate::settings::Settings;
+use crate::controller_config_values::ControllerConfigValues;
 use api::k8s::ByteString;
 use api::names::NAMESPACE;
 use api::{pem, server_tls};
@@ -56,8 +56,8 @@ impl OpenShift {
     /// The CA bundles and the cloud's config.
     pub(super) fn bundles(
         &self,
-        said: &Settings,
-        plain: &Settings,
+        said: &ControllerConfigValues,
+        plain: &ControllerConfigValues,
     ) -> Result<Vec<(&'static str, Value)>, String> {
         let mut fields = vec![];
         let serving = match &said.api_server_ca {

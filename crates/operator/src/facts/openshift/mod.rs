@@ -20,7 +20,7 @@ pub use read::NAMESPACES;
 pub(crate) use read::{api, read, served};
 
 use super::{dns_address, families_word};
-use crate::settings::Settings;
+use crate::controller_config_values::ControllerConfigValues;
 use api::names::CLUSTER;
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
@@ -74,7 +74,11 @@ impl OpenShift {
     ///
     /// # Errors
     /// An object that contradicts itself or lacks what the cluster cannot do without: its kind, name, path and the remedy.
-    pub(crate) fn wanted(&self, said: &Settings, plain: &Settings) -> Result<ControllerConfigFields, String> {
+    pub(crate) fn wanted(
+        &self,
+        said: &ControllerConfigValues,
+        plain: &ControllerConfigValues,
+    ) -> Result<ControllerConfigFields, String> {
         let mut wanted = ControllerConfigFields::default();
         let spec = &mut wanted.spec;
         let mut put = |field: &str, value: Value| drop(spec.insert(field.to_owned(), value));
@@ -148,7 +152,7 @@ impl OpenShift {
 
     /// The Infrastructure as it is embedded: with its kind, and with the platform's status even where only the older field
     /// names the platform.
-    fn infra(&self, said: &Settings, plain: &Settings) -> Value {
+    fn infra(&self, said: &ControllerConfigValues, plain: &ControllerConfigValues) -> Value {
         let mut infra = embedded(&self.infrastructure, "Infrastructure");
         if !infra["status"].is_object() {
             infra["status"] = json!({});

@@ -45,11 +45,11 @@ fn with(mut facts: OpenShift, place: (&str, &str), entries: &[(&str, &str)]) -> 
 }
 
 fn spec(facts: &OpenShift) -> Map<String, Value> {
-    facts.wanted(&Settings::default(), &Settings::default()).unwrap().spec
+    facts.wanted(&ControllerConfigValues::default(), &ControllerConfigValues::default()).unwrap().spec
 }
 
 fn refused(facts: &OpenShift) -> String {
-    facts.wanted(&Settings::default(), &Settings::default()).unwrap_err()
+    facts.wanted(&ControllerConfigValues::default(), &ControllerConfigValues::default()).unwrap_err()
 }
 
 fn pem(value: &Value) -> String {
@@ -127,17 +127,17 @@ fn addresses_and_families_come_from_the_network() {
 
 #[test]
 fn the_settings_come_before_the_cluster_and_what_it_leaves_open_is_filled() {
-    let said = Settings {
+    let said = ControllerConfigValues {
         api_server_url: Some("https://said:6443".to_owned()),
         cluster_dns_ip: Some("10.0.0.1".to_owned()),
         api_server_ca: Some(b"said".to_vec()),
-        ..Settings::default()
+        ..ControllerConfigValues::default()
     };
-    let plain = Settings {
+    let plain = ControllerConfigValues {
         api_server_url: Some("https://plain:6443".to_owned()),
         api_server_ca: Some(b"plain".to_vec()),
         ip_families: Some("IPv6".to_owned()),
-        ..Settings::default()
+        ..ControllerConfigValues::default()
     };
     let spec = facts("None").wanted(&said, &plain).unwrap().spec;
     assert_eq!(spec["infra"]["status"]["apiServerInternalURI"], "https://said:6443");
@@ -146,7 +146,7 @@ fn the_settings_come_before_the_cluster_and_what_it_leaves_open_is_filled() {
     let mut open = facts("None");
     open.network = None;
     open.infrastructure["status"]["apiServerURL"] = json!("");
-    let spec = open.wanted(&Settings::default(), &plain).unwrap().spec;
+    let spec = open.wanted(&ControllerConfigValues::default(), &plain).unwrap().spec;
     assert_eq!(spec["infra"]["status"]["apiServerURL"], "https://plain:6443");
     assert_eq!(spec["infra"]["status"]["apiServerInternalURI"], "https://api-int.example.com:6443");
     assert_eq!((&spec["ipFamilies"], spec.get("networkType")), (&json!("IPv6"), None));
@@ -263,7 +263,8 @@ fn the_releases_images_are_not_among_these_fields_and_its_version_is_known() {
         version: Some(json!({"status": {"desired": {"version": "4.23.0", "image": "release"}}})),
         ..facts("None")
     };
-    let wanted = facts.wanted(&Settings::default(), &Settings::default()).unwrap();
+    let wanted =
+        facts.wanted(&ControllerConfigValues::default(), &ControllerConfigValues::default()).unwrap();
     assert_eq!(wanted.once["releaseImage"], "release");
     assert_eq!(facts.cluster_version().as_deref(), Some("4.23.0"));
     // They would reach controllers that are not of this release yet.

@@ -43,7 +43,7 @@ pub(super) fn viewer() -> Vec<Value> {
             ],
             &READ,
         ),
-        rule(SETTINGS_GROUP, &["rolloutpolicies", crate::settings_name::PLURAL], &READ),
+        rule(SETTINGS_GROUP, &["rolloutpolicies", crate::settings::PLURAL], &READ),
         rule("", &["nodes"], &READ),
         rule("policy", &["poddisruptionbudgets"], &["list"]),
         // Whether the parts run, and who leads.

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 /// The ClusterRole of the operator. It may give no right that it does not have (the API server sees to that), so it has
 /// those of the parts that it installs; the other way, `escalate`, would let it give any.
 pub(super) fn operator(namespaces: &[&str]) -> Vec<Value> {
-    let own = crate::settings_name::PLURAL;
+    let own = crate::settings::PLURAL;
     let crds = crate::definitions::names();
     let crds: Vec<&str> = crds.iter().map(String::as_str).collect();
     let policies = crate::manifests::admission::names();

@@ -4,11 +4,11 @@
 
 use super::step_error::{StepError, failed};
 use super::{PassResult, Syncer, config_of};
+use crate::controller_config_values::{self, ControllerConfigValues};
 use crate::facts::openshift::{ControllerConfigFields, OpenShift};
 use crate::facts::{self, release};
 use crate::install::{self, WriteMode, controller_config};
-use crate::settings::{self, Settings};
-use crate::settings_object;
+use crate::settings::object::CheckedSettings;
 use crate::sync::{Stop, boot_images, objects, rotation};
 use api::k8s::{ByteString, ConfigMap};
 use api::names::{CONTROLLER_CONFIG, NAMESPACE, VERSION_RAW};
@@ -24,7 +24,7 @@ impl Syncer {
     /// What the cluster is: by OpenShift's objects where it has them, else by what kubeadm and others write down.
     pub(super) async fn controller_config(
         &self,
-        wanted: &settings_object::CheckedSettings,
+        wanted: &CheckedSettings,
         passed: &mut PassResult,
     ) -> Result<(), StepError> {
         let openshift = facts::openshift::read(&self.client, &passed.seen.definitions);
@@ -67,8 +67,8 @@ impl Syncer {
                 }
             }
             None => {
-                let (_, step) =
-                    controller_config(there, &Settings::default(), &plain).map_err(|e| failed(chain(&e)))?;
+                let (_, step) = controller_config(there, &ControllerConfigValues::default(), &plain)
+                    .map_err(|e| failed(chain(&e)))?;
                 match step {
                     None => {}
                     Some(install::Step { how: WriteMode::Update(patch), .. }) => {
@@ -182,7 +182,7 @@ fn with(object: &mut Value, wanted: &ControllerConfigFields) {
 
 /// A ControllerConfig where there is none yet.
 fn new_config(wanted: &ControllerConfigFields) -> Value {
-    let mut object = json!(settings::empty());
+    let mut object = json!(controller_config_values::empty());
     with(&mut object, wanted);
     object["apiVersion"] = json!(format!("{}/v1", api::names::GROUP));
     object["kind"] = json!("ControllerConfig");

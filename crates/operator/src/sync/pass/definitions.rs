@@ -38,7 +38,7 @@ fn newer_remedy(follows_payload: bool, version: &str) -> String {
         return format!(
             "apply the payload of a release whose image machineConfigOperator is of {version} or newer, or set spec.imageFrom of {} \
              to Settings and spec.image to such an image",
-            crate::settings_name::name()
+            crate::settings::name()
         );
     }
     format!("run `mco install` of {version} or newer")

@@ -19,9 +19,11 @@ use super::plan::{self, Inputs, Prometheus};
 use super::required_pools;
 use super::{Descriptor, Needs, PassFailures, STEPS, Step, Stop, Stopped, Work};
 use crate::accounts::CONTROLLER;
+use crate::facts::release;
 use crate::manifests::replicas::ReplicaOverride;
+use crate::settings;
+use crate::settings::object::{self, CheckedSettings};
 use crate::{booting_machines, definitions as kinds, joining};
-use crate::{settings_name, settings_object};
 use api::names::{CONTROLLER_CONFIG, VERSION_RAW};
 use api::v1::ControllerConfig;
 use api::v1alpha1::{Access, ManagementState};
@@ -140,7 +142,7 @@ impl Syncer {
                 let why = format!(
                     "{} does not exist: nothing is changed until it does; apply it again, or run `mco install` of {VERSION_RAW} \
                      with the same --image",
-                    settings_name::name()
+                    settings::name()
                 );
                 passed.stopped = Some(Stopped { step: Step::Settings, stop: Stop::Failed(why) });
                 return Ok(passed);
@@ -155,18 +157,20 @@ impl Syncer {
                 let newer = versions
                     .filter(|v| v.name == super::status::OPERATOR)
                     .find(|v| kinds::is_newer(&v.version));
-                let read = settings_object::read(settings)
-                    .and_then(|wanted| wanted.with_payload(&passed.seen.release).map_err(|why| vec![why]));
+                let read = object::read(settings).and_then(|wanted| {
+                    let image = || release::operator_image(&passed.seen.release);
+                    wanted.with_payload_image(image).map_err(|why| vec![why])
+                });
                 passed.outdated = newer.is_some();
                 let why = match (newer, read) {
                     (Some(newer), _) => Err(format!(
                         "{} was upgraded to {}, but this operator is {VERSION_RAW}: it changes nothing; run `mco install` of \
                          {} or newer, which replaces it",
-                        settings_name::name(),
+                        settings::name(),
                         newer.version,
                         newer.version
                     )),
-                    (None, Err(wrong)) => Err(format!("{}: {}", settings_name::name(), wrong.join("; "))),
+                    (None, Err(wrong)) => Err(format!("{}: {}", settings::name(), wrong.join("; "))),
                     (None, Ok(wanted)) => Ok(wanted),
                 };
                 match why {
@@ -232,7 +236,7 @@ impl Syncer {
     async fn step(
         &mut self,
         d: &Descriptor,
-        wanted: Option<&settings_object::CheckedSettings>,
+        wanted: Option<&CheckedSettings>,
         passed: &mut PassResult,
     ) -> Result<(), StepError> {
         match (d.work, wanted) {
@@ -271,7 +275,7 @@ impl Syncer {
     fn planned<T>(
         &self,
         plan: fn(&Inputs<'_>) -> Result<T, String>,
-        wanted: &settings_object::CheckedSettings,
+        wanted: &CheckedSettings,
         seen: &ClusterState,
     ) -> Result<T, StepError> {
         let (config, scaled, log) = (config_of(seen)?, scaled(seen), log(seen));

@@ -6,7 +6,7 @@ use super::step_error::{StepError, failed, remedy};
 use super::{PassResult, Syncer};
 use crate::accounts::OPERATOR;
 use crate::monitoring::MONITORING;
-use crate::settings_object;
+use crate::settings::object::CheckedSettings;
 use crate::sync::cluster::ClusterState;
 use crate::sync::objects::{
     Key, Rollout, blocked_pods, differs, marked, rollout, selector, stranded, superfluous, unscheduled,
@@ -36,7 +36,7 @@ impl Syncer {
     pub(super) async fn objects(
         &self,
         plan: fn(&Inputs<'_>) -> Result<Vec<Value>, String>,
-        wanted: &settings_object::CheckedSettings,
+        wanted: &CheckedSettings,
         passed: &mut PassResult,
     ) -> Result<(), StepError> {
         let objects = self.planned(plan, wanted, &passed.seen)?;
@@ -124,7 +124,7 @@ impl Syncer {
     pub(super) async fn own(
         &self,
         plan: fn(&Inputs<'_>) -> Result<Vec<Value>, String>,
-        wanted: &settings_object::CheckedSettings,
+        wanted: &CheckedSettings,
         passed: &mut PassResult,
     ) -> Result<(), StepError> {
         if self.options.image.is_some() && !self.is_deployed(&passed.seen).await? {
@@ -166,7 +166,7 @@ impl Syncer {
 
     pub(super) async fn prune(
         &self,
-        wanted: &settings_object::CheckedSettings,
+        wanted: &CheckedSettings,
         passed: &mut PassResult,
     ) -> Result<(), StepError> {
         let mut keys = self.planned(plan::wanted, wanted, &passed.seen)?;

@@ -5,7 +5,7 @@
 use super::step_error::{StepError, failed};
 use super::{PassResult, ROLLOUT, Syncer, config_of};
 use crate::install::pool_object;
-use crate::settings_object;
+use crate::settings::object::CheckedSettings;
 use crate::sync::plan;
 use crate::sync::required_pools::{self, Pools};
 use crate::sync::{Step, Stop, cluster};
@@ -15,7 +15,7 @@ use kube::api::PostParams;
 impl Syncer {
     pub(super) async fn pools(
         &self,
-        wanted: &settings_object::CheckedSettings,
+        wanted: &CheckedSettings,
         passed: &mut PassResult,
     ) -> Result<(), StepError> {
         let is_there =

@@ -1,6 +1,6 @@
 //! Why a step of a pass failed, and what to do about it.
 
-use crate::request::ReconcileError;
+use crate::reconcile_error::ReconcileError;
 use crate::sync::Stop;
 use api::names::VERSION_RAW;
 use client::{CallError, MissingRight, chain};

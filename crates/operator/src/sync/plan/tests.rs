@@ -1,11 +1,11 @@
 //! Tests of `plan`: which objects follow from which settings.
 
 use super::*;
-use crate::settings_object::AgentPods;
+use crate::settings::object::AgentPods;
 use serde_json::json;
 
 fn config(url: &str) -> ControllerConfig {
-    let mut config = settings::unknown();
+    let mut config = controller_config_values::unknown();
     config.spec.infra.as_mut().unwrap()["status"]["apiServerInternalURI"] = json!(url);
     config
 }
@@ -80,7 +80,7 @@ fn what_is_wanted_follows_the_settings_so_that_the_rest_can_be_pruned() {
 #[test]
 fn the_dashboard_comes_and_goes_with_its_setting() {
     let config = config("https://api:6443");
-    let of = |dashboard: Option<crate::settings_object::DashboardSettings>| {
+    let of = |dashboard: Option<crate::settings::object::DashboardSettings>| {
         let wanted_now = CheckedSettings { dashboard, ..wanted_of(None, true) };
         let inputs = Inputs {
             wanted: &wanted_now,

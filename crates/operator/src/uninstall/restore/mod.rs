@@ -16,4 +16,4 @@ mod run;
 
 pub use plan::{NodeToRestore, RestoreState};
 pub(super) use run::pause;
-pub use run::{Progress, look_at_hosts, restore_hosts};
+pub use run::{Progress, nodes_to_restore, restore_hosts};

@@ -70,7 +70,7 @@ async fn etcd(client: &Client) -> Result<Vec<EtcdMember>, CallError> {
         let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
         let what = || format!("list pods of etcd in {namespace}");
         let pods = call(what, api.list(&ListParams::default().labels(label))).await?;
-        all.extend(pods.items.iter().filter_map(EtcdMember::of));
+        all.extend(pods.items.iter().filter_map(EtcdMember::from_pod));
     }
     Ok(all)
 }
@@ -79,7 +79,7 @@ async fn etcd(client: &Client) -> Result<Vec<EtcdMember>, CallError> {
 ///
 /// # Errors
 /// The API server's answer.
-pub async fn look_at_hosts(client: &Client) -> Result<Vec<NodeToRestore>, UninstallError> {
+pub async fn nodes_to_restore(client: &Client) -> Result<Vec<NodeToRestore>, UninstallError> {
     Ok(members(&nodes(client).await?, &cluster::pools(client).await?))
 }
 

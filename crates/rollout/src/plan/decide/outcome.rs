@@ -7,7 +7,6 @@ use crate::drain::Outlook;
 use crate::facts::TroubleOf;
 use crate::hold::{Hold, Reason, Wait};
 use crate::inputs::Inputs;
-use crate::layered::Target;
 use crate::node::control_plane::{self, ControlPlaneTurn};
 use crate::node::{Desired, Flags, Goal, first_boot, flags, joining, why_unavailable};
 use crate::patch::{Change, NodePatch};
@@ -15,6 +14,7 @@ use crate::plan::choice::choose;
 use crate::plan::{NodeStep, PoolPlan, Step};
 use crate::policy::{self, PolicyInput};
 use crate::status;
+use crate::target::Target;
 use crate::view::roles::is_control_plane;
 use crate::view::{NodeView, own};
 use api::events::ControllerEvent;
@@ -76,7 +76,7 @@ impl<'a> Eval<'a> {
     /// keeps it.
     fn waiting(&self, node: &NodeView, before: Flags, is_sent: bool, config: &str) -> Change<Arc<str>> {
         let may = self.tends && self.leave.only_window && self.hold == self.leave.hold && !is_sent;
-        let takes = before.candidate && before.done && !before.aside && self.leave.allows(&node.name);
+        let takes = before.candidate && before.done && !before.quarantined && self.leave.allows(&node.name);
         match (may && takes, node.waiting.as_deref()) {
             (true, had) if had != Some(config) => Change::Set(config.into()),
             // Whether it may pass the window is not known yet.
@@ -164,9 +164,9 @@ impl<'a> Eval<'a> {
                 }
             }
             patch.etcd_before = control_plane::etcd_note(node, flags_after, goes, inputs.facts);
-            let aside =
+            let quarantined =
                 [Some(goal.config), node.desired_config.as_deref()].contains(&node.quarantine.as_deref());
-            let is_over = goes || before.updated || !aside || self.frees;
+            let is_over = goes || before.updated || !quarantined || self.frees;
             if node.quarantine.is_some() && is_over && self.tends {
                 patch.quarantine = Change::Remove;
             }
@@ -200,7 +200,7 @@ impl<'a> Eval<'a> {
             let step = if goes {
                 Step::Goes
             } else if recalled {
-                Step::Waits(Wait::Aside { why: node.drain_wait.as_deref().map(str::to_owned) })
+                Step::Waits(Wait::Quarantined { why: node.drain_wait.as_deref().map(str::to_owned) })
             } else if !before.candidate {
                 moving(node, *before)
             } else if let Some(how) = self.prefetch.wait(&node.name)
@@ -217,14 +217,14 @@ impl<'a> Eval<'a> {
                 && !self.leave.allows(&node.name)
             {
                 Step::Waits(Wait::Wave(wave.clone()))
-            } else if before.aside {
+            } else if before.quarantined {
                 let why = match inputs.facts.outlooks.get(&node.name) {
                     Some(Outlook::Waits(why)) => Some(why.clone()),
                     _ => None,
                 };
-                Step::Waits(Wait::Aside { why })
+                Step::Waits(Wait::Quarantined { why })
             } else if choice.unseen.contains(&*node.name) {
-                Step::Waits(Wait::Look)
+                Step::Waits(Wait::DrainOutlook)
             } else if choice.deferred.as_deref() == Some(&*node.name) {
                 Step::Waits(Wait::RunsOperator)
             } else if let Some(wait) = choice.turned.get(&*node.name) {

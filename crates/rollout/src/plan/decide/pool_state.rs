@@ -6,13 +6,13 @@
 use super::{Back, Eval, goal};
 use crate::hold::Hold;
 use crate::inputs::{Inputs, PoolInput};
-use crate::layered::Target;
 use crate::node::membership::BrokenSelector;
 use crate::node::{Desired, Flags, Goal, flags};
 use crate::os_image::OsImageWait;
 use crate::plan::capacity::{max_unavailable, measure};
 use crate::plan::prefetch::{self, Prefetch};
 use crate::policy::{self, Allowance, PolicyInput, PolicyPlan, PolicySubject, RejectedElsewhere};
+use crate::target::Target;
 use crate::view::NodeView;
 use api::text::{MAX_REASON_CHARS, cut};
 use api::v1alpha1::{DrainEnd, PoolProgress};
@@ -35,9 +35,9 @@ impl<'a> Eval<'a> {
             (*n, flags.without_answer(facts.unanswered.get(&n.name)))
         };
         let mut nodes: Vec<_> = nodes.iter().map(look).collect();
-        let frees = !puts_aside(input.policy);
+        let frees = !quarantines(input.policy);
         if frees {
-            nodes.iter_mut().for_each(|(_, flags)| flags.aside = false);
+            nodes.iter_mut().for_each(|(_, flags)| flags.quarantined = false);
         }
         let max = max_unavailable(input.name(), spec.max_unavailable.as_ref(), nodes.len());
         let prefetch = prefetch::limit(input, nodes.len());
@@ -144,7 +144,7 @@ fn os_image_wait(input: &PoolInput<'_>, nodes: &[(&NodeView, Flags)]) -> Option<
 }
 
 /// Whether nodes whose drains do not end are put aside; of a policy that cannot be used, it is not known that they are not.
-fn puts_aside(policy: Option<PolicyInput<'_>>) -> bool {
+fn quarantines(policy: Option<PolicyInput<'_>>) -> bool {
     match policy {
         None => false,
         Some(PolicyInput::Unusable(_)) => true,

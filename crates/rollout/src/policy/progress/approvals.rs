@@ -2,7 +2,7 @@
 //!
 //! What it is not: who may write them (see the admission policies of the operator).
 
-use super::Look;
+use super::Evaluation;
 use crate::hold::Hold;
 use crate::policy::rejected_elsewhere::{RejectedElsewhere, holds_without_waves};
 use crate::policy::time;
@@ -30,7 +30,7 @@ impl ApprovalRequest {
     }
 }
 
-impl Look<'_> {
+impl Evaluation<'_> {
     /// Why a wave may not begin, as far as people decide that.
     pub(super) fn approval(&self, group: &Group<'_>, progress: &mut PoolProgress) -> Option<Hold> {
         if !self.policy.has_progress() {

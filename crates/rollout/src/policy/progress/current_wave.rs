@@ -3,7 +3,7 @@
 //! What it is not: which nodes a wave has (see `policy::waves`).
 
 use super::gates::still_moves;
-use super::{Look, PolicyOutcome, settled};
+use super::{Evaluation, PolicyOutcome, settled};
 use crate::hold::{GateState, Hold};
 use crate::node::Flags;
 use crate::policy::waves::{Group, Members};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// One walk through the waves, from the stored one on: what it has found so far.
 struct WaveWalk<'l, 'a> {
-    look: &'l Look<'a>,
+    evaluation: &'l Evaluation<'a>,
     groups: &'l [Group<'l>],
     /// The wave that is stored.
     stored: usize,
@@ -27,10 +27,10 @@ struct WaveWalk<'l, 'a> {
     checks: Vec<GateCheck>,
 }
 
-impl Look<'_> {
+impl Evaluation<'_> {
     /// The wave whose turn it is, from the one that is stored on.
     pub(super) fn wave(&self, groups: &[Group<'_>], at: usize, progress: PoolProgress) -> PolicyOutcome {
-        let mut walk = WaveWalk { look: self, groups, stored: at, at, progress, checks: vec![] };
+        let mut walk = WaveWalk { evaluation: self, groups, stored: at, at, progress, checks: vec![] };
         let allowance = walk.of_earlier_changes().or_else(|| walk.baselines()).or_else(|| {
             walk.checks.extend(walk.always().map(|gate| self.check(gate, &self.facts.progress, None)));
             walk.waves()
@@ -58,13 +58,13 @@ fn held(hold: Hold) -> Allowance {
 impl<'l> WaveWalk<'l, '_> {
     /// The gates that are checked all the time.
     fn always(&self) -> impl Iterator<Item = &'l Gate> + use<'l> {
-        self.look.policy.gates.iter().filter(|gate| gate.always)
+        self.evaluation.policy.gates.iter().filter(|gate| gate.always)
     }
 
     /// Nodes that an earlier change left in a config go first.
     fn of_earlier_changes(&mut self) -> Option<Allowance> {
         let ahead: HashSet<Arc<str>> = self
-            .look
+            .evaluation
             .left_by_earlier_changes(self.groups, self.at)
             .filter(|(_, f)| still_moves(f))
             .map(|(n, _)| n.name.clone())
@@ -76,7 +76,7 @@ impl<'l> WaveWalk<'l, '_> {
         let first = self.groups.first();
         let wave = first.map(|g| g.name.clone()).unwrap_or_default();
         Some(Allowance {
-            hold: first.and_then(|g| self.look.approval(g, &mut self.progress)),
+            hold: first.and_then(|g| self.evaluation.approval(g, &mut self.progress)),
             turn: Some((wave, ahead)),
             max_unavailable: first.and_then(|g| g.wave?.max_unavailable.clone()),
             ..Allowance::default()
@@ -85,34 +85,34 @@ impl<'l> WaveWalk<'l, '_> {
 
     /// Baselines come before waves: whatever a gate says later is compared with them.
     fn baselines(&mut self) -> Option<Allowance> {
-        let (look, mut hold) = (self.look, None);
-        for gate in look.policy.gates.iter().filter(|g| g.has_baseline()) {
-            let workloads = || look.facts.workloads.get(&gate.name).cloned().unwrap_or_default();
+        let (evaluation, mut hold) = (self.evaluation, None);
+        for gate in evaluation.policy.gates.iter().filter(|g| g.has_baseline()) {
+            let workloads = || evaluation.facts.workloads.get(&gate.name).cloned().unwrap_or_default();
             if let Some(known) = self.progress.baseline.iter_mut().find(|b| *b.gate == *gate.name) {
                 if known.workloads.is_empty() {
                     known.workloads = workloads();
                 }
                 continue;
             }
-            if let Some(broken) = look.facts.baselines.get(&gate.name) {
+            if let Some(broken) = evaluation.facts.baselines.get(&gate.name) {
                 let (gate, broken) = (gate.name.to_string(), broken.clone());
                 self.progress.baseline.push(GateBaseline { gate, broken, workloads: workloads() });
             } else {
-                hold = look.first_closed_gate(std::iter::once(gate), None).or(hold);
+                hold = evaluation.first_closed_gate(std::iter::once(gate), None).or(hold);
             }
             // It passed, but what it compares with is not stored.
-            hold.get_or_insert_with(|| look.recording());
+            hold.get_or_insert_with(|| evaluation.recording());
         }
         let hold = hold?;
-        self.checks = look.first_checks(&self.progress);
+        self.checks = evaluation.first_checks(&self.progress);
         Some(held(hold))
     }
 
     /// The first wave, from the stored one on, that is not done, soaks, or waits for a gate. `None`: all are done.
     fn waves(&mut self) -> Option<Allowance> {
-        let excused = self.look.allowed_unavailable();
+        let excused = self.evaluation.allowed_unavailable();
         while let Some(group) = self.groups.get(self.at) {
-            if let Some(hold) = self.look.empty_wave(group) {
+            if let Some(hold) = self.evaluation.empty_wave(group) {
                 self.progress.soak_until = None;
                 return Some(held(hold));
             }
@@ -143,10 +143,10 @@ impl<'l> WaveWalk<'l, '_> {
     /// Jobs run on the nodes of a wave before the next one begins. None begins after the last one, so the config counts
     /// as proved only when they have ended there, too.
     fn last_jobs(&mut self) -> Option<Allowance> {
-        let (look, group) = (self.look, self.last_of(self.groups.len())?);
-        let jobs = || look.policy.gates.iter().filter(|g| g.before_wave && g.of_wave());
-        self.checks.extend(jobs().map(|g| look.check(g, &look.facts.progress, Some(group))));
-        let hold = look.first_closed_gate(jobs(), Some(group))?;
+        let (evaluation, group) = (self.evaluation, self.last_of(self.groups.len())?);
+        let jobs = || evaluation.policy.gates.iter().filter(|g| g.before_wave && g.of_wave());
+        self.checks.extend(jobs().map(|g| evaluation.check(g, &evaluation.facts.progress, Some(group))));
+        let hold = evaluation.first_closed_gate(jobs(), Some(group))?;
         self.at = self.groups.iter().position(|g| g.name == group.name).unwrap_or_default();
         self.stays_in(group);
         Some(held(hold))
@@ -155,7 +155,7 @@ impl<'l> WaveWalk<'l, '_> {
     /// Whether all of a wave's nodes are in the config, besides those that are excused. These prove nothing: after the
     /// last wave nothing comes that relies on it, of another one a node must be there.
     fn is_done(&self, group: &Group<'_>, is_last: bool, excused: &HashSet<&str>) -> bool {
-        let of_it = self.look.nodes.iter().filter(|(n, _)| group.nodes.contains(&n.name));
+        let of_it = self.evaluation.nodes.iter().filter(|(n, _)| group.nodes.contains(&n.name));
         let mut of_it = of_it.peekable();
         let (mut proves, mut all) = (is_last || of_it.peek().is_none(), true);
         for (node, flags) in of_it {
@@ -168,40 +168,41 @@ impl<'l> WaveWalk<'l, '_> {
 
     /// A wave that is not done: its nodes go, once people and gates let it begin.
     fn moves(&mut self, group: &Group<'_>) -> Allowance {
-        let (look, old) = (self.look, &self.look.facts.progress);
+        let (evaluation, old) = (self.evaluation, &self.evaluation.facts.progress);
         self.progress.soak_until = None;
         let is_stored = self.at == self.stored && old.wave.as_deref() == Some(&*group.name);
-        let first = look.policy.gates.iter().filter(|g| g.before_wave);
+        let first = evaluation.policy.gates.iter().filter(|g| g.before_wave);
         let last = self.last_of(self.at);
-        if look.policy.has_progress() && !is_stored {
+        if evaluation.policy.has_progress() && !is_stored {
             (self.progress.wave, self.progress.wave_begun) = (Some(group.name.to_string()), false);
             // They are checked while that is written; gates of a soak that has just ended are checked again afterwards.
             let soaked = last.is_some_and(|g| g.soak().is_positive());
             let now = first.filter(|g| !(g.soak && soaked));
-            self.checks.extend(now.map(|g| look.check(g, old, last)));
-            return held(look.recording());
+            self.checks.extend(now.map(|g| evaluation.check(g, old, last)));
+            return held(evaluation.recording());
         }
-        let mut hold = look.approval(group, &mut self.progress);
+        let mut hold = evaluation.approval(group, &mut self.progress);
         // Whether it has begun is stored, not seen from its nodes: one may have booted into the config. No node goes before
         // that: these gates have no more to say then, and would be heard while nodes move.
         if !old.wave_begun && first.clone().next().is_some() {
-            self.checks.extend(first.clone().map(|g| look.check(g, old, last)));
+            self.checks.extend(first.clone().map(|g| evaluation.check(g, old, last)));
             hold = hold
-                .or_else(|| look.first_closed_gate(first, last))
-                .or_else(|| look.first_closed_gate(self.always(), None));
+                .or_else(|| evaluation.first_closed_gate(first, last))
+                .or_else(|| evaluation.first_closed_gate(self.always(), None));
             if hold.is_none() {
                 self.progress.wave_begun = true;
-                hold = Some(look.recording());
+                hold = Some(evaluation.recording());
             }
         } else {
             // Jobs begin on each node that is done.
-            let jobs = || look.policy.gates.iter().filter(|g| g.before_wave && g.of_wave());
-            self.checks.extend(jobs().map(|g| look.check(g, old, Some(group))));
+            let jobs = || evaluation.policy.gates.iter().filter(|g| g.before_wave && g.of_wave());
+            self.checks.extend(jobs().map(|g| evaluation.check(g, old, Some(group))));
             // A failing gate already holds further nodes back before it has failed often enough to count as failed.
-            let fails = |g: &&Gate| matches!(look.facts.gates.get(&g.name), Some(GateState::Failing(_)));
-            hold = hold.or_else(|| look.first_closed_gate(jobs().filter(fails), Some(group)));
+            let fails =
+                |g: &&Gate| matches!(evaluation.facts.gates.get(&g.name), Some(GateState::Failing(_)));
+            hold = hold.or_else(|| evaluation.first_closed_gate(jobs().filter(fails), Some(group)));
         }
-        let hold = hold.or_else(|| look.first_closed_gate(self.always(), None));
+        let hold = hold.or_else(|| evaluation.first_closed_gate(self.always(), None));
         let earlier = self.groups.get(..=self.stored).unwrap_or_default();
         let nodes = earlier.iter().flat_map(|g| g.nodes.iter().cloned()).collect();
         Allowance {
@@ -215,9 +216,9 @@ impl<'l> WaveWalk<'l, '_> {
     /// A node of an earlier wave is not there any more, or has come to it since: all nodes may go.
     fn goes_back_to(&mut self, late: &Group<'_>) -> Allowance {
         self.progress.soak_until = None;
-        let nodes = self.look.nodes.iter().map(|(n, _)| n.name.clone()).collect();
-        let hold = self.look.approval(late, &mut self.progress);
-        let hold = hold.or_else(|| self.look.first_closed_gate(self.always(), None));
+        let nodes = self.evaluation.nodes.iter().map(|(n, _)| n.name.clone()).collect();
+        let hold = self.evaluation.approval(late, &mut self.progress);
+        let hold = hold.or_else(|| self.evaluation.first_closed_gate(self.always(), None));
         Allowance { hold, turn: Some((late.name.clone(), nodes)), ..Allowance::default() }
     }
 
@@ -229,27 +230,27 @@ impl<'l> WaveWalk<'l, '_> {
         if group.soak().is_positive() {
             return self.soaks(group);
         }
-        let hold = self.look.first_closed_gate(self.always(), None)?;
+        let hold = self.evaluation.first_closed_gate(self.always(), None)?;
         self.stays_in(group);
         Some(held(hold))
     }
 
     fn soaks(&mut self, group: &Group<'_>) -> Option<Allowance> {
-        let (look, old) = (self.look, &self.look.facts.progress);
+        let (evaluation, old) = (self.evaluation, &self.evaluation.facts.progress);
         // After the last wave Jobs must have ended, too (see `last_jobs`): they run while it soaks.
         let is_last = self.last_of(self.groups.len()).is_some_and(|g| g.name == group.name);
         let gates =
-            look.policy.gates.iter().filter(move |g| g.soak || is_last && g.before_wave && g.of_wave());
-        self.checks.extend(gates.clone().map(|g| look.check(g, old, Some(group))));
+            evaluation.policy.gates.iter().filter(move |g| g.soak || is_last && g.before_wave && g.of_wave());
+        self.checks.extend(gates.clone().map(|g| evaluation.check(g, old, Some(group))));
         let is_stored = self.at == self.stored && old.wave.as_deref() == Some(&*group.name);
         let stored = old.soak_until.as_ref().filter(|_| is_stored);
         self.stays_in(group);
-        let whole = time(look.now.checked_add(group.soak()).unwrap_or(look.now));
+        let whole = time(evaluation.now.checked_add(group.soak()).unwrap_or(evaluation.now));
         // The policy may have been given a shorter soak meanwhile.
         let until = stored.filter(|until| until.0 <= whole.0).cloned().unwrap_or(whole);
         self.progress.soak_until = Some(until.clone());
-        let is_over = until.0 <= look.now;
-        let gate = look.first_closed_gate(gates.chain(self.always()), Some(group));
+        let is_over = until.0 <= evaluation.now;
+        let gate = evaluation.first_closed_gate(gates.chain(self.always()), Some(group));
         if stored.is_some() && is_over && gate.is_none() {
             return None;
         }
@@ -268,7 +269,7 @@ impl<'l> WaveWalk<'l, '_> {
     }
 }
 
-impl Look<'_> {
+impl Evaluation<'_> {
     /// Nodes that a wave does not wait for: those that are put aside, and as many as the policy says of those that are out of
     /// service in another config, for reasons of their own.
     fn allowed_unavailable(&self) -> HashSet<&str> {
@@ -276,8 +277,8 @@ impl Look<'_> {
         let mut out: Vec<&NodeView> =
             self.nodes.iter().filter(|(_, f)| f.unrelated).map(|(n, _)| *n).collect();
         out.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        let aside = self.nodes.iter().filter(|(_, f)| f.aside).map(|(n, _)| &*n.name);
-        out.into_iter().take(limit).map(|n| &*n.name).chain(aside).collect()
+        let quarantined = self.nodes.iter().filter(|(_, f)| f.quarantined).map(|(n, _)| &*n.name);
+        out.into_iter().take(limit).map(|n| &*n.name).chain(quarantined).collect()
     }
 
     /// Nodes that an earlier change left in a config that may be why a gate fails: one that is rejected, or, for nodes of

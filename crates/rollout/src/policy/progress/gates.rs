@@ -2,7 +2,7 @@
 //!
 //! What it is not: the checks, and what one answer means (see `policy::gates`).
 
-use super::{Look, WORDS};
+use super::{Evaluation, WORDS};
 use crate::hold::{GateState, Hold, Reason};
 use crate::node::Flags;
 use crate::policy::waves::Group;
@@ -12,7 +12,7 @@ use api::text::cut;
 use api::v1alpha1::{GateOutcome, GateResult, PoolProgress};
 use jiff::Timestamp;
 
-impl Look<'_> {
+impl Evaluation<'_> {
     /// What has failed: as a hold, and as the reason why the config is rejected. And when a node's deadline ends next.
     pub(super) fn failure(
         &self,

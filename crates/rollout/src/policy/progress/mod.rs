@@ -10,6 +10,8 @@
 mod approvals;
 mod current_wave;
 mod gates;
+#[cfg(test)]
+mod tests;
 mod windows;
 
 pub use approvals::ApprovalRequest;
@@ -69,8 +71,8 @@ pub(crate) fn rollback_target<'a>(
     Some((proved, rejected))
 }
 
-/// The state of one pool's rollout while it is looked at.
-struct Look<'a> {
+/// One evaluation of a pool's policy: what it decides from.
+struct Evaluation<'a> {
     policy: &'a Policy,
     facts: &'a PolicyFacts,
     about: PolicySubject<'a>,
@@ -87,16 +89,16 @@ pub(crate) fn next(
     nodes: &[(&NodeView, Flags)],
     now: Timestamp,
 ) -> PolicyOutcome {
-    let look = Look { policy, facts, about, config: about.config, nodes, now };
+    let evaluation = Evaluation { policy, facts, about, config: about.config, nodes, now };
     let pool = about.pool.metadata.name.as_deref().unwrap_or_default();
-    let mut next = look.next(pool, about.plain);
+    let mut next = evaluation.next(pool, about.plain);
     next.progress.name = pool.to_owned();
     let words = next.allowance.hold.as_ref().filter(|h| !matches!(h, Hold::Recording { .. }));
     next.progress.held = words.map(|h| cut(&h.to_string(), WORDS).into_owned());
     next
 }
 
-impl Look<'_> {
+impl Evaluation<'_> {
     fn next(&self, pool: &str, may_go_back: bool) -> PolicyOutcome {
         let (policy, old, config) = (self.policy, &self.facts.progress, self.config);
         let mut progress = old.clone();

@@ -2,7 +2,7 @@
 //!
 //! What it is not: what the calendar says of a time (see `policy::waves`).
 
-use super::{Look, PolicyOutcome};
+use super::{Evaluation, PolicyOutcome};
 use crate::hold::Hold;
 use crate::policy::waves::{Exemption, calendar};
 use crate::policy::{ChangeAsked, ChangeCost, earlier};
@@ -10,7 +10,7 @@ use api::v1alpha1::MaxDisruption;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-impl Look<'_> {
+impl Evaluation<'_> {
     /// Holds nodes back outside of windows and within freezes, unless what they would take may pass.
     pub(super) fn hold_outside_windows(&self, next: &mut PolicyOutcome) {
         let when = calendar(self.policy, self.now);
@@ -31,8 +31,10 @@ impl Look<'_> {
     /// by what waits: one drain and one reboot do for both. `asked`: the changes whose cost matters.
     fn taking_along(&self, asked: &mut Vec<ChangeAsked>) -> HashSet<Arc<str>> {
         // What an OS image costs is not known.
-        let nodes =
-            self.nodes.iter().filter(|(_, f)| self.about.plain && f.waiting && !f.recallable && !f.aside);
+        let nodes = self
+            .nodes
+            .iter()
+            .filter(|(_, f)| self.about.plain && f.waiting && !f.recallable && !f.quarantined);
         let mut along = HashSet::new();
         for (node, _) in nodes {
             let (Some(from), Some(desired)) = (&node.current_config, &node.desired_config) else { continue };
@@ -59,7 +61,7 @@ impl Look<'_> {
             return false;
         }
         // A node that is put aside is updated as soon as its pods can leave.
-        let asks = self.nodes.iter().filter(|(_, f)| f.can_be_asked() || f.aside);
+        let asks = self.nodes.iter().filter(|(_, f)| f.can_be_asked() || f.quarantined);
         let from: BTreeSet<Arc<str>> = asks.filter_map(|(n, _)| n.current_config.clone()).collect();
         // If nobody asks, nothing shows that what comes next may pass.
         let mut passes = !from.is_empty();

@@ -36,11 +36,15 @@ fn a_drain_past_its_limit_is_told_or_given_up_or_goes_past_the_budget_and_not_be
         let past: Vec<bool> = after.evict.iter().map(|e| e.past_budget).collect();
         assert_eq!(past, if then == DrainEnd::DeletePods { vec![true] } else { vec![] }, "{then:?}");
         apply(&mut node, &after);
-        let aside = (then == DrainEnd::Quarantine).then_some("rendered-a-2");
-        assert_eq!(node.quarantine.as_deref(), aside, "{then:?}");
+        let quarantined = (then == DrainEnd::Quarantine).then_some("rendered-a-2");
+        assert_eq!(node.quarantine.as_deref(), quarantined, "{then:?}");
         let again = plan_within(limit, &node, &pods, &budgets, &after.state, at(90));
         assert_eq!(told(&again), 0, "{then:?}: it is told once");
-        assert_eq!(again.evict.is_empty(), aside.is_some(), "{then:?}: what is put aside keeps its pods");
+        assert_eq!(
+            again.evict.is_empty(),
+            quarantined.is_some(),
+            "{then:?}: what is put aside keeps its pods"
+        );
     }
 }
 

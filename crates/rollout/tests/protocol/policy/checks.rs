@@ -42,10 +42,10 @@ impl Model {
 
     /// Checks that what is under way ends: a node turns round only if its drain was given up, or its config is rejected.
     pub(super) fn ends_what_is_under_way(&self, s: &State, node: usize, config: u8, plan: &PoolPlan) {
-        let Node { cur, des, aside, .. } = s.nodes[node];
+        let Node { cur, des, quarantined, .. } = s.nodes[node];
         let back = plan.policy.as_ref().is_some_and(|p| p.back);
         let turns = cur != des && config == cur;
-        assert!(!turns || back || aside == Some(des), "n{node} is called back: {plan}");
+        assert!(!turns || back || quarantined == Some(des), "n{node} is called back: {plan}");
     }
 
     /// Checks what a node takes along that a person reboots.
@@ -73,10 +73,10 @@ impl Model {
             assert!(leaves || own <= at, "n{node} goes before its wave has begun: {plan}");
             let there = |(i, n): (usize, &Node)| {
                 // Nobody waits for a node that is put aside.
-                let aside = n.aside.is_some() || self.about.stuck == Some(i);
+                let quarantined = n.quarantined.is_some() || self.about.stuck == Some(i);
                 // Nor for one that was there and is rebooted by a person.
                 let rests = n.st == St::Done || n.person;
-                self.about.wave(i) >= own || aside || rests && (n.cur, n.des) == (config, config)
+                self.about.wave(i) >= own || quarantined || rests && (n.cur, n.des) == (config, config)
             };
             let proved = s.nodes.iter().enumerate().all(there);
             assert!(leaves || proved, "n{node} goes before the waves before it are proved: {plan}");
@@ -101,8 +101,8 @@ impl Model {
                 let is_in = |n: &Node, config| *n == Node::at(config);
                 // A node that is put aside for good waits in service, in the config that it had.
                 let waits = |i: usize, n: &Node| {
-                    let aside = self.about.for_good && self.about.stuck == Some(i);
-                    aside && n.st == St::Done && n.cur == n.des
+                    let quarantined = self.about.for_good && self.about.stuck == Some(i);
+                    quarantined && n.st == St::Done && n.cur == n.des
                 };
                 s.nodes.iter().enumerate().all(|(i, n)| is_in(n, config) || waits(i, n))
             };

@@ -99,7 +99,7 @@ impl Model {
             // As long as it works and is not out, it waits for its drain.
             desired_drain: (node.st != St::Done).then(|| drain(node.des)),
             last_applied_drain: (node.st == St::Out).then(|| drain(node.des)),
-            quarantine: node.aside.map(|config| CONFIGS[config as usize].into()),
+            quarantine: node.quarantined.map(|config| CONFIGS[config as usize].into()),
             waiting: node.mark.map(|config| CONFIGS[config as usize].into()),
             ..view.clone()
         });

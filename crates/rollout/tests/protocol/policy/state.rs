@@ -44,7 +44,7 @@ pub(super) struct Node {
     pub(super) des: u8,
     pub(super) st: St,
     /// The config that it is not sent to again for now.
-    pub(super) aside: Option<u8>,
+    pub(super) quarantined: Option<u8>,
     /// The config that it takes along if somebody reboots it.
     pub(super) mark: Option<u8>,
     /// A person has rebooted it.
@@ -54,7 +54,7 @@ pub(super) struct Node {
 impl Node {
     /// At rest in this config.
     pub(super) fn at(config: u8) -> Self {
-        Self { cur: config, des: config, st: St::Done, aside: None, mark: None, person: false }
+        Self { cur: config, des: config, st: St::Done, quarantined: None, mark: None, person: false }
     }
 }
 
@@ -63,7 +63,7 @@ impl Node {
 pub(super) struct Sent {
     pub(super) node: usize,
     pub(super) des: u8,
-    /// The node is not aside any more.
+    /// The node is not quarantined any more.
     pub(super) lifts: bool,
     /// What the node takes along from now on; `None`: that stays.
     pub(super) mark: Option<Option<u8>>,
@@ -114,8 +114,8 @@ impl State {
     pub(super) fn arrives(&mut self, Sent { node: i, des, lifts, mark }: Sent) {
         self.reaches(i, des);
         let had = self.nodes[i];
-        let aside = had.aside.filter(|_| !lifts);
-        self.write(i, Node { des, aside, mark: mark.unwrap_or(had.mark), ..had });
+        let quarantined = had.quarantined.filter(|_| !lifts);
+        self.write(i, Node { des, quarantined, mark: mark.unwrap_or(had.mark), ..had });
     }
 
     pub(super) fn write(&mut self, i: usize, node: Node) {

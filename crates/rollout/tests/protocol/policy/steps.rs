@@ -25,8 +25,8 @@ impl Model {
                 St::Working if node.des == node.cur => Node { st: St::Done, ..node },
                 St::Working if self.about.stuck == Some(i) && !s.freed => {
                     let gives_up = !back && self.fault != Some(Fault::WaitsForEver);
-                    if node.aside != Some(node.des) && gives_up {
-                        push(&|t| t.write(i, Node { aside: Some(node.des), ..node }));
+                    if node.quarantined != Some(node.des) && gives_up {
+                        push(&|t| t.write(i, Node { quarantined: Some(node.des), ..node }));
                     }
                     continue;
                 }

@@ -3,9 +3,9 @@
 //! A task follows the cluster (`follow`) and keeps the prepared configs up to date; the listeners answer from them.
 //! While the API server is unavailable, the last good configs are served.
 
+pub mod built_image;
 mod follow;
 pub mod kubeconfig;
-pub mod layered;
 pub mod served_config;
 pub(crate) mod state;
 mod watches;

@@ -6,8 +6,8 @@
 
 use crate::prepared::prepare::{Mode, Rendered, Source};
 use crate::refusal::Refusal;
+use crate::source::cluster::built_image::{InternalRegistry, layered_image};
 use crate::source::cluster::kubeconfig::{Credentials, kubeconfig};
-use crate::source::cluster::layered::{InternalRegistry, layered_image};
 use crate::source::cluster::served_config::served_config;
 use crate::watched_objects::WatchedObjects;
 use api::image_builds::{OsBuild, OsConfig};

@@ -3,7 +3,7 @@
 //! What it is not: what follows from a change (see `follow` and `state`).
 
 use super::CALL;
-use super::layered::InternalRegistry;
+use super::built_image::InternalRegistry;
 use api::boot_token;
 use api::names::{CONTROLLER_CONFIG, GROUP, NAMESPACE};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use super::boot_counting;
-use crate::disk::found::{Found, FsError};
+use crate::disk::fs_error::FsError;
+use crate::disk::path_state::PathState;
 use crate::disk::root::Root;
 
 /// GRUB's and systemd-boot's variables: the name of the boot loader, and the entry that it booted
@@ -167,8 +168,8 @@ impl Probe<'_> {
             for folder in GRUB_FOLDERS {
                 let cfg = format!("{folder}/grub.cfg");
                 match self.0.found(&cfg)? {
-                    Found::File { .. } => return self.grub(folder, cfg),
-                    Found::Link { target, .. } => {
+                    PathState::File { .. } => return self.grub(folder, cfg),
+                    PathState::Link { target, .. } => {
                         return Ok(Err(format!(
                             "{cfg} is a link to {target}, so another program manages it; {BY_HAND}"
                         )));
@@ -303,7 +304,7 @@ impl Probe<'_> {
     fn firmware(&self) -> Result<Option<Result<Loader, String>>, FsError> {
         for folder in FIRMWARE_FOLDERS {
             let cmdline = format!("{folder}/cmdline.txt");
-            if !matches!(self.0.found(&cmdline)?, Found::File { .. }) {
+            if !matches!(self.0.found(&cmdline)?, PathState::File { .. }) {
                 continue;
             }
             if let Some(why) = self.read_only(folder)? {

@@ -31,7 +31,8 @@ use desired::{OsField, arguments};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::disk::found::{Attributes, FsError, PRIVATE};
+use crate::disk::attributes::{Attributes, PRIVATE};
+use crate::disk::fs_error::FsError;
 use crate::disk::root::{Root, hex};
 use crate::paths::KERNEL_ARGUMENTS;
 use crate::system::os::arguments::booted_arguments;

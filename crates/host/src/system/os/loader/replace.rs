@@ -3,7 +3,8 @@
 //! Not here: what is written (see `loader` and its other parts).
 
 use super::{BootLoader, os};
-use crate::disk::found::{Attributes, Found};
+use crate::disk::attributes::Attributes;
+use crate::disk::path_state::PathState;
 use crate::system::os::OsError;
 
 /// The bytes that must be free beside the boot loader's files: each is replaced by a second copy.
@@ -24,8 +25,8 @@ impl BootLoader {
     /// Mode and owner of the file at a path. `None`: there is nothing.
     pub(super) fn place(&self, path: &str) -> Result<Option<Attributes>, OsError> {
         match self.root.found(path)? {
-            Found::File { mode, uid, gid, .. } => Ok(Some(Attributes { mode, uid, gid })),
-            Found::Absent | Found::NoParentFolder { .. } => Ok(None),
+            PathState::File { mode, uid, gid, .. } => Ok(Some(Attributes { mode, uid, gid })),
+            PathState::Absent | PathState::NoParentFolder { .. } => Ok(None),
             _ => Err(os(format!("{path} is not a regular file; move it away and restore the file"))),
         }
     }

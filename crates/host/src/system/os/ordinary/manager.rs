@@ -6,7 +6,7 @@
 
 use super::packages::{ARCHIVES, Installed, Package, Runner, SolvedPackages};
 use super::{apt, dnf};
-use crate::disk::found::Found;
+use crate::disk::path_state::PathState;
 use crate::disk::root::Root;
 use crate::system::os::OsError;
 use crate::system::os_release::OsRelease;
@@ -30,7 +30,7 @@ impl Manager {
             return Ok(Self::Apt);
         }
         match found("/usr/bin/dnf")? {
-            Found::Link { target, .. } if target.ends_with("dnf5") => {
+            PathState::Link { target, .. } if target.ends_with("dnf5") => {
                 Err("dnf of this host is dnf5, which is not supported; install the packages by hand"
                     .to_owned())
             }

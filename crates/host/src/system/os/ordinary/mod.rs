@@ -29,7 +29,7 @@ mod resolve;
 use desired::{DEFAULT_KERNEL, DesiredOs, OsField};
 use serde::{Deserialize, Serialize};
 
-use crate::disk::found::PRIVATE;
+use crate::disk::attributes::PRIVATE;
 use crate::disk::root::Root;
 use crate::system::os::arguments::booted_arguments;
 use crate::system::os::extensions::of_extensions;

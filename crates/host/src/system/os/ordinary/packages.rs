@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::found::{Attributes, Found};
+use crate::disk::attributes::Attributes;
+use crate::disk::path_state::PathState;
 use crate::disk::root::Root;
 use crate::fault::{Fault, Point};
 use crate::system::os::{OsError, proxy};
@@ -131,7 +132,7 @@ impl Runner<'_> {
 
     /// Makes a folder and those above it.
     pub(super) fn make(&self, path: &str) -> Result<(), OsError> {
-        if let Found::Dir { .. } = self.root.found(path)? {
+        if let PathState::Dir { .. } = self.root.found(path)? {
             return Ok(());
         }
         self.root.make_parents(path)?;

@@ -5,7 +5,7 @@ use desired::DEFAULT_KERNEL;
 use serde::{Deserialize, Serialize};
 
 use super::packages::Package;
-use crate::disk::found::PRIVATE;
+use crate::disk::attributes::PRIVATE;
 use crate::disk::root::Root;
 use crate::paths::PACKAGES;
 use crate::system::os::OsError;

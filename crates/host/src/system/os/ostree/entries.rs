@@ -5,7 +5,7 @@
 
 use super::found::OstreeDeployment;
 use super::{ENTRIES, OstreeHost, kargs_d};
-use crate::disk::found::Found;
+use crate::disk::path_state::PathState;
 use crate::system::os::OsError;
 use crate::system::os::arguments::{CMDLINE, of_deployment};
 use crate::system::os::loader::entries;
@@ -17,7 +17,7 @@ impl OstreeHost {
         let place = format!("/deploy/{}/deploy/{}.{}", one.stateroot, one.checksum, one.serial);
         self.find_entry(|link| {
             Ok(match self.root.found(link)? {
-                Found::Link { target, .. } => target.trim_end_matches('/').ends_with(&place),
+                PathState::Link { target, .. } => target.trim_end_matches('/').ends_with(&place),
                 _ => false,
             })
         })

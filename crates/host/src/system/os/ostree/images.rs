@@ -7,7 +7,7 @@ use super::found::OstreeDeployment;
 use super::{
     ASK, BOOTC, Images, ORIGIN, OSTREE, OstreeHost, PULL, REPO, STAGE, UNSHARE, WRITABLE, found, superseded,
 };
-use crate::disk::found::Attributes;
+use crate::disk::attributes::Attributes;
 use crate::paths::OS_BEFORE;
 use crate::system::os::origin::OsOrigin;
 use crate::system::os::reference::Reference;

@@ -32,7 +32,7 @@ use crate::system::os::reference::{Reference, same_image};
 use crate::system::os::undo_token::UndoToken;
 use crate::system::os::{
     DEPLOYMENTS, Deployment, OsBackend, OsError, OsStatus, Token, boot_space, credentials, proxy,
-    pull_trouble, registry_look, repository_space, staged, stored_image, without,
+    pull_trouble, registry_inspection, repository_space, staged, stored_image, without,
 };
 use crate::system::programs::{Output, ProgramError, Programs};
 use crate::system::pull::Pull;
@@ -256,7 +256,7 @@ impl OsBackend for OstreeHost {
         if to.has_digest() && stored_image::commit(self.programs.as_mut(), &to).is_some() {
             return Ok(None);
         }
-        registry_look::size(&self.root, self.programs.as_mut(), &to)
+        registry_inspection::size(&self.root, self.programs.as_mut(), &to)
     }
 
     fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {
@@ -271,7 +271,7 @@ impl OsBackend for OstreeHost {
         credentials::link(&self.root)?;
         if self.root.found(CONTAINER)?.is_absent() {
             // bootc alone cannot fetch without staging. It fetches when it stages.
-            return registry_look::check_before_pull(&self.root, self.programs.as_mut(), &to, pull);
+            return registry_inspection::check_before_pull(&self.root, self.programs.as_mut(), &to, pull);
         }
         self.note_fetch(now.as_ref(), &to)?;
         // An image that is named by its digest need not be requested again, unless its signature has to come from the
@@ -281,7 +281,7 @@ impl OsBackend for OstreeHost {
         if is_there || same && self.find_by_digest(&to)? {
             return self.check_image(&to, pull);
         }
-        registry_look::check_before_pull(&self.root, self.programs.as_mut(), &to, pull)?;
+        registry_inspection::check_before_pull(&self.root, self.programs.as_mut(), &to, pull)?;
         if let Err(error) = repository_space::limit(&self.root, pull) {
             // Without the images that nothing needs there may be room.
             if self.remove_superseded(true)?.is_empty() {

@@ -8,7 +8,8 @@
 
 use std::time::Duration;
 
-use crate::disk::found::{Attributes, Found};
+use crate::disk::attributes::Attributes;
+use crate::disk::path_state::PathState;
 use crate::disk::root::Root;
 use crate::system::os::{OsError, credentials, proxy};
 use crate::system::programs::Programs;
@@ -99,7 +100,7 @@ pub(super) fn close(root: &Root) -> Result<(), OsError> {
         root.remove(REPOSITORY)?;
     }
     match root.found(FOLDER)? {
-        Found::Dir { .. } => Ok(root.remove_tree(FOLDER)?),
+        PathState::Dir { .. } => Ok(root.remove_tree(FOLDER)?),
         _ => Ok(()),
     }
 }

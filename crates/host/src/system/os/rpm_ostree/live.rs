@@ -6,7 +6,7 @@
 //! status --json, booted deployment: live-replaced (done), live-inprogress (interrupted: only the same target goes on)
 //! ```
 //!
-//! Not here: whether that is wanted (see `plan::live`), and what is staged again when a later change is undone (see `staged_again`).
+//! Not here: whether that is wanted (see `plan::live`), and what is staged again when a later change is undone (see `restage`).
 
 use super::status::{RpmDeployment, Status};
 use super::{RpmOstree, STAGE, staged};

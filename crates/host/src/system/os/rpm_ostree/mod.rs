@@ -13,7 +13,7 @@ mod commands;
 mod extensions_image;
 mod live;
 mod packages;
-mod staged_again;
+mod restage;
 mod status;
 
 use std::time::Duration;
@@ -21,7 +21,7 @@ use std::time::Duration;
 use desired::OsField;
 
 use crate::disk::root::Root;
-use crate::paths::{JOURNAL_DIR, OS_STAGED_AGAIN};
+use crate::paths::{JOURNAL_DIR, RESTAGED_PACKAGES};
 use crate::system::os::arguments::{booted_arguments, of_deployment, really_booted, without_secrets};
 use crate::system::os::origin::OsOrigin;
 use crate::system::os::ostree_repository::{CONTAINER, OSTREE};
@@ -29,7 +29,7 @@ use crate::system::os::reference::{Reference, same_image};
 use crate::system::os::undo_token::UndoToken;
 use crate::system::os::{
     DEPLOYMENTS, Deployment, OsBackend, OsError, OsStatus, Token, boot_space, credentials, differs,
-    image_check, pull_trouble, registry_look, repository_space, staged, stored_image,
+    image_check, pull_trouble, registry_inspection, repository_space, staged, stored_image,
 };
 use crate::system::os_release::OsRelease;
 use crate::system::programs::{Output, ProgramError, Programs};
@@ -250,7 +250,7 @@ impl OsBackend for RpmOstree {
         let status = self.ask()?;
         let Some(next) = status.next().filter(|next| !now_same_image(next, target)) else { return Ok(None) };
         let image = Reference::for_config(&target.image, next.reference().as_ref());
-        registry_look::size(&self.root, self.programs.as_mut(), &image)
+        registry_inspection::size(&self.root, self.programs.as_mut(), &image)
     }
 
     fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {
@@ -264,7 +264,7 @@ impl OsBackend for RpmOstree {
             credentials::link(&self.root)?;
             if let Some(next) = status.next() {
                 let image = Reference::for_config(&target.image, next.reference().as_ref());
-                registry_look::check_before_pull(&self.root, self.programs.as_mut(), &image, pull)?;
+                registry_inspection::check_before_pull(&self.root, self.programs.as_mut(), &image, pull)?;
             }
         }
         let keeps = status.next().is_some_and(|next| commands::keeps_packages(next, target));
@@ -353,7 +353,7 @@ impl OsBackend for RpmOstree {
     }
 
     fn keep(&mut self) -> Result<(), OsError> {
-        Ok(self.root.remove(OS_STAGED_AGAIN)?)
+        Ok(self.root.remove(RESTAGED_PACKAGES)?)
     }
 
     fn is_unkept(&self) -> Result<bool, OsError> {

@@ -1,10 +1,10 @@
 //! The back end against fake programs that replay conversations. No recording of the real program exists: the answers have
 //! the form that rpm-ostree's sources give them. The fakes take the exact arguments and no others.
 //!
-//! Not here: packages in the running system (see `live` and `staged_again`).
+//! Not here: packages in the running system (see `live` and `restage`).
 
 mod live;
-mod staged_again;
+mod restage;
 
 use super::*;
 use crate::system::os::fake_programs::FakePrograms;
