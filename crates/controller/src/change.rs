@@ -7,8 +7,8 @@ use crate::cache::store::Change;
 use crate::cache::stores::Stores;
 use crate::cache::trimmed::Config;
 use crate::flight::pools::OwnPoolWrites;
-use crate::gates::TemplateGate;
 use crate::queue::Pass;
+use crate::render_prerequisites::TemplatesPrerequisite;
 use api::v1::{ControllerConfig, MachineConfigNode, MachineConfigPool, PinnedImageSet};
 use api::v1alpha1::RolloutPolicy;
 use rollout::view::NodeView;
@@ -51,7 +51,7 @@ pub(crate) enum Changed<'a> {
 pub(crate) struct KnownObjects<'a> {
     pub(crate) stores: &'a Stores,
     pub(crate) own_writes: &'a OwnPoolWrites,
-    pub(crate) templates: &'a TemplateGate,
+    pub(crate) templates: &'a TemplatesPrerequisite,
 }
 
 /// The keys that need a pass, for each pass.

@@ -56,7 +56,7 @@ impl Shared {
         let known = KnownObjects {
             stores: &self.stores,
             own_writes: &self.own_writes,
-            templates: &self.gates.templates,
+            templates: &self.prerequisites.templates,
         };
         let mut marks = dirty(self.reactions, changed, known);
         let marked: Vec<_> =

@@ -12,13 +12,13 @@ mod dirty;
 #[cfg(test)]
 mod fake_server;
 mod flight;
-mod gates;
 mod io;
 mod kind;
 mod own_configs;
 mod passes;
 mod policies;
 mod queue;
+mod render_prerequisites;
 mod rights;
 mod shared;
 mod term;

@@ -1,4 +1,4 @@
-//! The state that all passes share: caches, queues, client, gates, events and metrics.
+//! The state that all passes share: caches, queues, client, what rendering waits for, events and metrics.
 //!
 //! What it is not: a decision, or where changes arrive and what they make dirty (see `dirty`).
 
@@ -10,10 +10,10 @@ use crate::flight::nodes::Permits;
 use crate::flight::pools::OwnPoolWrites;
 use crate::flight::refusals::{CurrentFailures, SideProblems};
 use crate::flight::stored_configs::StoredConfigs;
-use crate::gates::Gates;
 use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;
 use crate::queue::{Pass, Queues};
+use crate::render_prerequisites::RenderPrerequisites;
 use api::k8s::Node;
 use client::lease::TermSignals;
 use kube::{Api, Client};

@@ -176,7 +176,8 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
             "Node: cluster; Render: infra worker",
         ),
     ];
-    let (stores, own_writes, templates) = (stores(), OwnPoolWrites::default(), TemplateGate::default());
+    let (stores, own_writes, templates) =
+        (stores(), OwnPoolWrites::default(), TemplatesPrerequisite::default());
     own_writes.expect("worker", api::v1::PoolConfiguration { name: "ours".to_owned(), ..Default::default() });
     let known = KnownObjects { stores: &stores, own_writes: &own_writes, templates: &templates };
     let wrong = std::cell::RefCell::new(vec![]);

@@ -7,14 +7,14 @@
 //! because another build may write the same config in another form.
 //!
 //! What it is not: their content (see `render::template`, `render::generated`), or the check whether a pool may be rendered from
-//! what is stored (see [`crate::gates`]).
+//! what is stored (see [`crate::render_prerequisites`]).
 
 use crate::cache::trimmed::Config;
 use crate::cache::watch::version_of;
 use crate::flight::refusals::WriteError;
 use crate::flight::stored_configs::digest;
-use crate::gates::with_our_fields;
 use crate::io::events::{Source, reference};
+use crate::render_prerequisites::with_our_fields;
 use crate::shared::Shared;
 use api::events::ControllerEvent;
 use api::k8s::ResourceExt;

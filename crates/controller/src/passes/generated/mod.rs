@@ -1,8 +1,9 @@
-//! The pass over what is generated from the cluster's settings: carries out `render::generated::plan`, and opens the
-//! gate that rendering waits for (`gates::SettingsGate`), so that no pool is rendered from half of its settings.
+//! The pass over what is generated from the cluster's settings: carries out `render::generated::plan`, and
+//! reports that its result is stored, which rendering waits for (`render_prerequisites::SettingsPrerequisite`), so that no
+//! pool is rendered from half of its settings.
 //!
 //! Flow: annotations and finalizers of the objects → MachineConfigs made and put back → those that are to go → finalizers
-//! of objects that are being deleted → verdicts in the objects' statuses → the gate opens. A restart between any two
+//! of objects that are being deleted → verdicts in the objects' statuses → pools may be rendered. A restart between any two
 //! steps continues with the next.
 //!
 //! What it is not: a choice of what is generated.
@@ -121,12 +122,12 @@ fn is_generated(object: &MachineConfig) -> bool {
 
 /// One pass over all pools and settings.
 pub(crate) async fn pass(shared: Arc<Shared>, _: String) -> Outcome {
-    let count = shared.gates.settings.count();
+    let count = shared.prerequisites.settings.count();
     // The render pass reports that there is none.
     let Some(config) = shared.stores.controller_config() else { return Outcome::Done };
     let unknown = shared.settings.unknown();
     if !unknown.is_empty() {
-        if shared.gates.settings.age() < LISTED_WITHIN {
+        if shared.prerequisites.settings.age() < LISTED_WITHIN {
             return Outcome::After(LOOK);
         }
         let why = format!(
@@ -152,7 +153,7 @@ pub(crate) async fn pass(shared: Arc<Shared>, _: String) -> Outcome {
 }
 
 fn settle(shared: &Shared, count: u64, refused: BTreeMap<String, String>) {
-    shared.gates.settings.settle(count, refused);
+    shared.prerequisites.settings.settle(count, refused);
     shared.mark_all_pools(Pass::Render);
 }
 

@@ -379,8 +379,11 @@ async fn layers_that_become_an_image_in_use_while_others_go_stay() {
 #[tokio::test]
 async fn what_may_free_an_image_marks_the_pass() {
     let shared = shared(|_| None);
-    let caches =
-        Caches { stores: &shared.stores, own_writes: &shared.own_writes, templates: &shared.gates.templates };
+    let caches = Caches {
+        stores: &shared.stores,
+        own_writes: &shared.own_writes,
+        templates: &shared.prerequisites.templates,
+    };
     let marks = |changed: &Changed<'_>| {
         let mut marks = DirtyKeys::default();
         marked_by(changed, caches, &mut marks);

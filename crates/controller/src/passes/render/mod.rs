@@ -13,7 +13,6 @@ use crate::cache::trimmed::Config;
 use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::pools::set_condition;
 use crate::flight::refusals::{AGAIN, Failure as _, WriteError};
-use crate::gates::RenderGate;
 use crate::io::events::{Source, reference};
 use crate::kind;
 use crate::passes::descriptor::Descriptor;
@@ -274,23 +273,23 @@ impl Rendering {
         let configs = self.shared.stores.configs.all();
         let sources: Vec<&MachineConfig> =
             configs.iter().filter_map(|c| c.source()).map(AsRef::as_ref).collect();
-        let gates = &self.shared.gates;
-        let templates = || gates.templates.check(&controller_config, pool, &sources);
-        for (gate, asks) in [
-            (gates.version.check(&controller_config, &self.shared.versions.raw), None),
+        let prerequisites = &self.shared.prerequisites;
+        let templates = || prerequisites.templates.check(&controller_config, pool, &sources);
+        for (prerequisite, asks) in [
+            (prerequisites.version.check(&controller_config, &self.shared.versions.raw), None),
             (templates(), Some(Pass::Templates)),
-            (gates.settings.check(&name), None),
+            (prerequisites.settings.check(&name), None),
         ] {
-            match gate {
-                RenderGate::Open => {}
-                RenderGate::Wait(what) => {
+            match prerequisite {
+                Prerequisite::Met => {}
+                Prerequisite::Wait(what) => {
                     if let Some(pass) = asks {
                         // That pass will restore them, and their change makes this pool dirty again.
                         self.shared.queues.of(pass).mark(CONTROLLER_CONFIG.to_owned());
                     }
                     return Ok(Err(NotRendered::NotYet(what.to_owned())));
                 }
-                RenderGate::Refuse { reason, message } => {
+                Prerequisite::Refuse { reason, message } => {
                     return Ok(Err(NotRendered::degraded(reason, message)));
                 }
             }

@@ -2,8 +2,8 @@
 //!
 //! Flow: the ControllerConfig belongs to this version (see `version_claim`) → `TemplateControllerRunning`, for a new
 //! generation → read the directory and the other inputs (see `inputs`) → plan → create or restore each MachineConfig, and
-//! delete those that no template makes any more → `Completed`, or `Failing` with the cause. The gate
-//! (`gates::TemplateGate`) learns what pools may be rendered from.
+//! delete those that no template makes any more → `Completed`, or `Failing` with the cause. Rendering
+//! learns what pools may be rendered from (`render_prerequisites::TemplatesPrerequisite`).
 //!
 //! What it is not: the rules of templates.
 
@@ -18,7 +18,6 @@ use crate::cache::stores::pull_secret_location;
 use crate::cache::trimmed::Config;
 use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::refusals::{AGAIN, WriteOutcomes};
-use crate::gates::{is_from_template, no_longer_produced};
 use crate::io::clock::now;
 use crate::kind;
 use crate::own_configs::{create_or_restore, delete, with_digest};
@@ -188,7 +187,7 @@ async fn carry_out(shared: &Shared, config: &ControllerConfig) -> Result<Outcome
             None => return Err(e),
         },
     };
-    if shared.gates.templates.failing(&message) {
+    if shared.prerequisites.templates.failing(&message) {
         shared.mark_all_pools(Pass::Render);
     }
     say(shared, config, observed.unwrap_or_default(), failing(message.clone())).await?;
@@ -251,7 +250,7 @@ async fn apply(shared: &Shared, config: &ControllerConfig) -> Result<Applied, Fa
         );
         return Err(Failure::Plan(message));
     }
-    if shared.gates.templates.record_produced(config, &wanted) {
+    if shared.prerequisites.templates.record_produced(config, &wanted) {
         shared.mark_all_pools(Pass::Render);
     }
     let (mut writes, mut refused) = (WriteOutcomes::default(), BTreeMap::new());
@@ -269,7 +268,7 @@ async fn apply(shared: &Shared, config: &ControllerConfig) -> Result<Applied, Fa
         let done = delete(shared, &name, "no template generates it any more").await;
         book(name, "removed, although no template generates it any more", done);
     }
-    if shared.gates.templates.refused(refused.clone()) {
+    if shared.prerequisites.templates.refused(refused.clone()) {
         shared.mark_all_pools(Pass::Render);
         refused.values().for_each(|why| tracing::warn!("{why}"));
     }

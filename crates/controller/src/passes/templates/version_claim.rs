@@ -9,9 +9,9 @@
 //! What it is not: leadership (see `client::lease`). Two controllers of one cluster settle that by the Lease.
 
 use crate::flight::refusals::AGAIN;
-use crate::gates::{ClaimHistory, generated_by_another, released_for_another};
 use crate::io::events::{Source, reference};
 use crate::queue::Pass;
+use crate::render_prerequisites::{ClaimHistory, generated_by_another, released_for_another};
 use crate::shared::Shared;
 use api::events::ControllerEvent;
 use api::k8s::ResourceExt;
@@ -85,7 +85,7 @@ pub(super) async fn claim_version(
     config: &ControllerConfig,
 ) -> Result<Option<Duration>, CallError> {
     let version = shared.versions.raw.as_str();
-    let past = shared.gates.version.claims();
+    let past = shared.prerequisites.version.claims();
     if let Some(released) = released_for_another(config, version) {
         return Ok(wait_for_operator(shared, config, released, &past));
     }
@@ -181,7 +181,7 @@ async fn change(
     let taken = Some((times, Instant::now()));
     if retry {
         // See `AGAIN_AFTER`: the pools report it, once.
-        shared.gates.version.set(ClaimHistory { taken, why: past.why.clone(), held: None });
+        shared.prerequisites.version.set(ClaimHistory { taken, why: past.why.clone(), held: None });
         shared.controller_config_answer(answer);
         return Ok(Some(PROVED));
     }
@@ -198,13 +198,13 @@ async fn change(
 
 /// Records why the pools wait, and has them report it.
 fn report_why(shared: &Shared, past: ClaimHistory) {
-    if shared.gates.version.claims() == past {
+    if shared.prerequisites.version.claims() == past {
         return;
     }
     if let Some(why) = &past.why {
         tracing::warn!("{why}");
     }
-    shared.gates.version.set(past);
+    shared.prerequisites.version.set(past);
     shared.mark_all_pools(Pass::Render);
 }
 

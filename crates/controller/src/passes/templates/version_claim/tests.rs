@@ -3,7 +3,7 @@
 use super::*;
 use crate::cache::store::Item;
 use crate::fake_server::{answer, shared};
-use crate::gates::RenderGate;
+use crate::render_prerequisites::Prerequisite;
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,9 +30,9 @@ async fn pass(shared: &Shared) -> Option<Duration> {
 }
 
 /// Whether pools may be rendered from the ControllerConfig in the cache.
-fn may(shared: &Shared) -> RenderGate {
+fn may(shared: &Shared) -> Prerequisite {
     let config = shared.stores.controller_configs.get("c").unwrap();
-    shared.gates.version.check(&config, &shared.versions.raw)
+    shared.prerequisites.version.check(&config, &shared.versions.raw)
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,24 +77,24 @@ async fn a_version_that_the_operator_has_not_released_claims_nothing_and_pools_s
     marked("v0", "v0", 1);
     let again = pass(&shared).await.unwrap();
     assert!(
-        matches!(may(&shared), RenderGate::Wait(why) if why.contains("the operator")),
+        matches!(may(&shared), Prerequisite::Wait(why) if why.contains("the operator")),
         "{:?}",
         may(&shared)
     );
     tokio::time::advance(again / 2).await;
     let again = pass(&shared).await.unwrap();
-    assert!(matches!(may(&shared), RenderGate::Wait(_)), "{:?}", may(&shared));
+    assert!(matches!(may(&shared), Prerequisite::Wait(_)), "{:?}", may(&shared));
     tokio::time::advance(again).await;
     assert_eq!(pass(&shared).await, None);
-    let RenderGate::Refuse { message, .. } = may(&shared) else { panic!("{:?}", may(&shared)) };
+    let Prerequisite::Refuse { message, .. } = may(&shared) else { panic!("{:?}", may(&shared)) };
     assert!(message.contains("machineconfigoperator cluster") && message.contains("\"v0\""), "{message}");
     // One write of the operator's opens the gate.
     marked(&us, &us, 2);
     assert_eq!(pass(&shared).await, None);
-    assert_eq!(may(&shared), RenderGate::Open);
+    assert_eq!(may(&shared), Prerequisite::Met);
     // An operator that goes back holds this one again.
     marked("v0", "v0", 3);
-    assert!(pass(&shared).await.is_some() && matches!(may(&shared), RenderGate::Wait(_)));
+    assert!(pass(&shared).await.is_some() && matches!(may(&shared), Prerequisite::Wait(_)));
 }
 
 /// The other program writes its version back at once, as long as it runs.
@@ -119,17 +119,17 @@ async fn pools_go_on_half_a_minute_after_the_other_program_has_ended() {
     for _ in 0..3 {
         pass().await;
     }
-    assert!(matches!(may(), RenderGate::Refuse { .. }), "{:?}", may());
+    assert!(matches!(may(), Prerequisite::Refuse { .. }), "{:?}", may());
     // This lasts for minutes, and the pools' message does not change in between.
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_mins(20) {
         let again = pass().await.unwrap_or(Duration::from_secs(1));
-        assert!(matches!(may(), RenderGate::Refuse { .. }), "{:?}", may());
+        assert!(matches!(may(), Prerequisite::Refuse { .. }), "{:?}", may());
         tokio::time::sleep(again.min(Duration::from_secs(1))).await;
     }
     runs.store(false, Ordering::Relaxed);
     let ended = Instant::now();
-    while may() != RenderGate::Open {
+    while may() != Prerequisite::Met {
         assert!(ended.elapsed() < Duration::from_secs(45), "{:?}", ended.elapsed());
         pass().await;
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -149,12 +149,12 @@ async fn a_take_over_that_was_refused_at_first_is_one_like_any_other() {
     });
     put(&shared, "v0", 1);
     assert_eq!(pass(&shared).await, Some(AGAIN));
-    let why = shared.gates.version.claims().why.unwrap_or_default();
+    let why = shared.prerequisites.version.claims().why.unwrap_or_default();
     assert!(why.contains("not by you"), "{why}");
     denied.store(false, Ordering::Relaxed);
     assert_eq!(pass(&shared).await, None, "nobody has written it back: there is nothing to prove");
-    assert_eq!(may(&shared), RenderGate::Open);
-    assert_eq!(shared.gates.version.claims().why, None);
+    assert_eq!(may(&shared), Prerequisite::Met);
+    assert_eq!(shared.prerequisites.version.claims().why, None);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! When a pool may be rendered: the answer of each gate as passes report to it.
+//! When a pool may be rendered: the answer of each prerequisite as passes report to it.
 
 use super::*;
 use crate::fake_server::template;
@@ -57,7 +57,7 @@ fn a_pool_is_rendered_only_from_templates_machine_configs_that_are_as_the_templa
     ];
     for (about, standing, fine) in rows {
         let standing: Vec<&MachineConfig> = standing.iter().collect();
-        let all = TemplateGate::default();
+        let all = TemplatesPrerequisite::default();
         assert_eq!(
             all.check(&config(1), &workers, &standing),
             WAIT_FOR_TEMPLATES,
@@ -65,10 +65,10 @@ fn a_pool_is_rendered_only_from_templates_machine_configs_that_are_as_the_templa
         );
         assert!(all.record_produced(&config(1), &wanted) && !all.record_produced(&config(1), &wanted));
         for pool in [&workers, &infra] {
-            let want = if fine { RenderGate::Open } else { WAIT_FOR_TEMPLATES };
+            let want = if fine { Prerequisite::Met } else { WAIT_FOR_TEMPLATES };
             assert_eq!(all.check(&config(1), pool, &standing), want, "{about}");
         }
-        assert_eq!(all.check(&config(1), &masters, &standing), RenderGate::Open, "{about}: another pool");
+        assert_eq!(all.check(&config(1), &masters, &standing), Prerequisite::Met, "{about}: another pool");
         assert_eq!(
             all.check(&config(2), &masters, &standing),
             WAIT_FOR_TEMPLATES,
@@ -77,16 +77,16 @@ fn a_pool_is_rendered_only_from_templates_machine_configs_that_are_as_the_templa
         let names = ["00-worker", "02-worker"].map(|n| (n.to_owned(), "no".to_owned()));
         assert!(all.refused(names.clone().into()) && !all.refused(names.into()));
         let want = if fine {
-            RenderGate::Open
+            Prerequisite::Met
         } else {
-            RenderGate::Refuse { reason: RenderReason::Refused, message: "no".to_owned() }
+            Prerequisite::Refuse { reason: RenderReason::Refused, message: "no".to_owned() }
         };
         assert_eq!(all.check(&config(1), &workers, &standing), want, "{about}");
-        assert_eq!(all.check(&config(1), &masters, &standing), RenderGate::Open, "{about}: another pool");
+        assert_eq!(all.check(&config(1), &masters, &standing), Prerequisite::Met, "{about}: another pool");
         assert!(all.failing("why") && !all.failing("why"));
         assert_eq!(
             all.check(&config(1), &masters, &standing),
-            RenderGate::Refuse {
+            Prerequisite::Refuse {
                 reason: RenderReason::TemplatesFailing,
                 message: "templates: why".to_owned()
             }
@@ -98,40 +98,40 @@ fn a_pool_is_rendered_only_from_templates_machine_configs_that_are_as_the_templa
 
 #[tokio::test(start_paused = true)]
 async fn a_pool_waits_while_settings_change_and_is_told_what_is_refused() {
-    let gate = SettingsGate::default();
-    let not = RenderGate::Refuse { reason: RenderReason::SettingsRefused, message: "why".to_owned() };
-    assert_eq!(gate.check("a"), WAIT_FOR_SETTINGS, "before the first pass");
-    let count = gate.count();
-    gate.settle(count, BTreeMap::from([("b".to_owned(), "why".to_owned())]));
-    assert_eq!((gate.check("a"), gate.check("b")), (RenderGate::Open, not.clone()));
-    let count = gate.count();
-    gate.close();
-    gate.settle(count, BTreeMap::new());
-    assert_eq!(gate.check("a"), WAIT_FOR_SETTINGS, "it changed while the pass was under way");
+    let settings = SettingsPrerequisite::default();
+    let not = Prerequisite::Refuse { reason: RenderReason::SettingsRefused, message: "why".to_owned() };
+    assert_eq!(settings.check("a"), WAIT_FOR_SETTINGS, "before the first pass");
+    let count = settings.count();
+    settings.settle(count, BTreeMap::from([("b".to_owned(), "why".to_owned())]));
+    assert_eq!((settings.check("a"), settings.check("b")), (Prerequisite::Met, not.clone()));
+    let count = settings.count();
+    settings.mark_outdated();
+    settings.settle(count, BTreeMap::new());
+    assert_eq!(settings.check("a"), WAIT_FOR_SETTINGS, "it changed while the pass was under way");
     // Somebody keeps changing something: the wait is bounded.
     tokio::time::advance(PATIENCE).await;
-    gate.close();
-    assert_eq!(gate.check("a"), RenderGate::Open);
-    gate.settle(gate.count(), BTreeMap::new());
-    gate.close();
-    assert_eq!(gate.check("a"), WAIT_FOR_SETTINGS, "the pass caught up in between");
-    // The gate of an earlier term says nothing about what another leader wrote.
-    gate.settle(gate.count(), BTreeMap::from([("b".to_owned(), "why".to_owned())]));
-    gate.close();
+    settings.mark_outdated();
+    assert_eq!(settings.check("a"), Prerequisite::Met);
+    settings.settle(settings.count(), BTreeMap::new());
+    settings.mark_outdated();
+    assert_eq!(settings.check("a"), WAIT_FOR_SETTINGS, "the pass caught up in between");
+    // The settings of an earlier term say nothing about what another leader wrote.
+    settings.settle(settings.count(), BTreeMap::from([("b".to_owned(), "why".to_owned())]));
+    settings.mark_outdated();
     tokio::time::advance(PATIENCE).await;
-    assert_eq!((gate.check("a"), gate.check("b")), (RenderGate::Open, not.clone()));
-    gate.begin();
-    gate.close();
+    assert_eq!((settings.check("a"), settings.check("b")), (Prerequisite::Met, not.clone()));
+    settings.begin();
+    settings.mark_outdated();
     assert_eq!(
-        (gate.check("a"), gate.check("b"), gate.age()),
+        (settings.check("a"), settings.check("b"), settings.age()),
         (WAIT_FOR_SETTINGS, WAIT_FOR_SETTINGS, Duration::ZERO)
     );
     tokio::time::advance(PATIENCE).await;
-    assert_eq!(gate.check("a"), WAIT_FOR_SETTINGS, "until the first pass of this term");
-    gate.settle(gate.count(), BTreeMap::new());
-    assert_eq!((gate.check("a"), gate.check("b")), (RenderGate::Open, RenderGate::Open));
-    let never = SettingsGate::default();
-    never.close();
+    assert_eq!(settings.check("a"), WAIT_FOR_SETTINGS, "until the first pass of this term");
+    settings.settle(settings.count(), BTreeMap::new());
+    assert_eq!((settings.check("a"), settings.check("b")), (Prerequisite::Met, Prerequisite::Met));
+    let never = SettingsPrerequisite::default();
+    never.mark_outdated();
     tokio::time::advance(PATIENCE).await;
     assert_eq!(never.check("a"), WAIT_FOR_SETTINGS, "before the first pass the objects are unknown");
 }

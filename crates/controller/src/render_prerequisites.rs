@@ -1,7 +1,7 @@
-//! The gates that a pool's rendering waits for: the ControllerConfig belongs to this version, and the MachineConfigs
-//! are up to date with the templates and with the cluster's settings. Passes open the gates; rendering asks them.
+//! What a pool's rendering waits for: the ControllerConfig belongs to this version, and the MachineConfigs are up to date
+//! with the templates and with the cluster's settings. Passes report what they reached; rendering asks.
 //!
-//! What they are not: the passes. They hold no client and write nothing.
+//! What it is not: the passes (nothing here holds a client or writes), or the gates of a RolloutPolicy (see `policies`).
 
 use api::k8s::ResourceExt;
 use api::names::CONTROLLER_CONFIG;
@@ -17,19 +17,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-const WAIT_FOR_TEMPLATES: RenderGate =
-    RenderGate::Wait("the MachineConfigs from templates are being written");
-const WAIT_FOR_SETTINGS: RenderGate =
-    RenderGate::Wait("the MachineConfigs from the cluster's settings are being written");
+const WAIT_FOR_TEMPLATES: Prerequisite =
+    Prerequisite::Wait("the MachineConfigs from templates are being written");
+const WAIT_FOR_SETTINGS: Prerequisite =
+    Prerequisite::Wait("the MachineConfigs from the cluster's settings are being written");
 
-/// Whether a pool may be rendered.
+/// Whether one prerequisite lets a pool be rendered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum RenderGate {
-    /// It may.
-    Open,
+pub(crate) enum Prerequisite {
+    /// It does.
+    Met,
     /// Something is still on its way; its arrival makes the pool dirty again.
     Wait(&'static str),
-    /// It may not, for a reason that the pool's condition shows.
+    /// It does not, for a reason that the pool's condition shows.
     Refuse {
         /// The condition's reason.
         reason: RenderReason,
@@ -38,22 +38,22 @@ pub(crate) enum RenderGate {
     },
 }
 
-/// All gates.
+/// All prerequisites.
 #[derive(Debug, Default)]
-pub(crate) struct Gates {
+pub(crate) struct RenderPrerequisites {
     /// Which version the ControllerConfig belongs to.
-    pub(crate) version: VersionGate,
+    pub(crate) version: VersionPrerequisite,
     /// What the templates produce.
-    pub(crate) templates: TemplateGate,
+    pub(crate) templates: TemplatesPrerequisite,
     /// Whether what is generated from settings is up to date.
-    pub(crate) settings: SettingsGate,
+    pub(crate) settings: SettingsPrerequisite,
 }
 
 /// Which version the ControllerConfig belongs to: the history of its annotation `generated-by-version` in this term.
 /// Only a controller of that version renders, so that the inputs of two versions never mix (see
 /// `passes::templates`).
 #[derive(Debug, Default)]
-pub(crate) struct VersionGate(Mutex<ClaimHistory>);
+pub(crate) struct VersionPrerequisite(Mutex<ClaimHistory>);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ClaimHistory {
@@ -75,7 +75,7 @@ pub(crate) fn generated_by_another<'a>(config: &'a ControllerConfig, version: &s
     config.annotations().get(GENERATED_BY_VERSION).map(String::as_str).filter(|found| *found != version)
 }
 
-impl VersionGate {
+impl VersionPrerequisite {
     pub(crate) fn claims(&self) -> ClaimHistory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -90,19 +90,19 @@ impl VersionGate {
     }
 
     /// Whether this version may render pools from this ControllerConfig.
-    pub(crate) fn check(&self, config: &ControllerConfig, version: &str) -> RenderGate {
+    pub(crate) fn check(&self, config: &ControllerConfig, version: &str) -> Prerequisite {
         match (
             released_for_another(config, version).or(generated_by_another(config, version)),
             self.claims().why,
         ) {
-            (None, None) => RenderGate::Open,
+            (None, None) => Prerequisite::Met,
             (Some(_), None) if released_for_another(config, version).is_some() => {
-                RenderGate::Wait("the operator is rolling out the other parts of this version")
+                Prerequisite::Wait("the operator is rolling out the other parts of this version")
             }
             (Some(_), None) => {
-                RenderGate::Wait("the controller is writing its version to the ControllerConfig")
+                Prerequisite::Wait("the controller is writing its version to the ControllerConfig")
             }
-            (_, Some(message)) => RenderGate::Refuse { reason: RenderReason::VersionSkew, message },
+            (_, Some(message)) => Prerequisite::Refuse { reason: RenderReason::VersionSkew, message },
         }
     }
 }
@@ -134,13 +134,13 @@ struct Made {
 /// from a template's MachineConfig that somebody has just changed or deleted: its nodes would go to that config, and
 /// then back. The template pass reports what the templates produce and which of it the API server refuses.
 #[derive(Debug, Default)]
-pub(crate) struct TemplateGate(Mutex<State>);
+pub(crate) struct TemplatesPrerequisite(Mutex<State>);
 
 fn id(config: &ControllerConfig) -> (Option<String>, Option<i64>) {
     (config.metadata.uid.clone(), config.metadata.generation)
 }
 
-impl TemplateGate {
+impl TemplatesPrerequisite {
     fn set(&self, state: State) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
@@ -194,10 +194,10 @@ impl TemplateGate {
         config: &ControllerConfig,
         pool: &MachineConfigPool,
         standing: &[&MachineConfig],
-    ) -> RenderGate {
+    ) -> Prerequisite {
         match self.get() {
             State::Unknown => WAIT_FOR_TEMPLATES,
-            State::Failing(why) => RenderGate::Refuse {
+            State::Failing(why) => Prerequisite::Refuse {
                 reason: RenderReason::TemplatesFailing,
                 message: format!("templates: {why}"),
             },
@@ -208,7 +208,7 @@ impl TemplateGate {
 }
 
 impl Made {
-    fn check(&self, pool: &MachineConfigPool, standing: &[&MachineConfig]) -> RenderGate {
+    fn check(&self, pool: &MachineConfigPool, standing: &[&MachineConfig]) -> Prerequisite {
         let selector = pool.spec.machine_config_selector.as_ref();
         // A selector that cannot be evaluated is reported by the selection itself.
         let selects = |config: &MachineConfig| {
@@ -223,10 +223,10 @@ impl Made {
         let leaving = no_longer_produced(&self.wanted, standing).into_iter().filter(|have| selects(have));
         let mut names = off.chain(leaving).map(ResourceExt::name_any).peekable();
         if names.peek().is_none() {
-            return RenderGate::Open;
+            return Prerequisite::Met;
         }
         let refused = names.find_map(|name| self.refused.get(&name));
-        refused.map_or(WAIT_FOR_TEMPLATES, |why| RenderGate::Refuse {
+        refused.map_or(WAIT_FOR_TEMPLATES, |why| Prerequisite::Refuse {
             reason: RenderReason::Refused,
             message: why.clone(),
         })
@@ -277,7 +277,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How far the stored MachineConfigs are up to date with the cluster's settings, so that no pool is rendered from half
 /// of them. The pass that generates them (`passes::generated`) settles it.
 #[derive(Debug)]
-pub(crate) struct SettingsGate {
+pub(crate) struct SettingsPrerequisite {
     /// Counts changes of settings.
     changes: AtomicU64,
     /// The count of changes that the stored MachineConfigs were made from.
@@ -290,7 +290,7 @@ pub(crate) struct SettingsGate {
     started: Mutex<Instant>,
 }
 
-impl Default for SettingsGate {
+impl Default for SettingsPrerequisite {
     fn default() -> Self {
         // Nothing is settled before the first pass.
         let (changes, settled) = (AtomicU64::new(1), AtomicU64::new(0));
@@ -299,10 +299,10 @@ impl Default for SettingsGate {
     }
 }
 
-impl SettingsGate {
+impl SettingsPrerequisite {
     /// A term begins. Another leader may have written since, so results and refusals of earlier terms no longer count.
     pub(crate) fn begin(&self) {
-        // This comes first: it closes the gate, whatever else is reset below.
+        // This comes first: nothing is settled any more, whatever else is reset below.
         self.settled.store(0, Ordering::Release);
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).clear();
         *self.behind.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -313,8 +313,8 @@ impl SettingsGate {
         self.started.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
-    /// Closes the gate: settings have changed.
-    pub(crate) fn close(&self) {
+    /// Settings have changed: what is stored is out of date until a pass settles it.
+    pub(crate) fn mark_outdated(&self) {
         self.behind.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Instant::now);
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
@@ -334,7 +334,7 @@ impl SettingsGate {
     }
 
     /// Whether this pool may be rendered now.
-    pub(crate) fn check(&self, pool: &str) -> RenderGate {
+    pub(crate) fn check(&self, pool: &str) -> Prerequisite {
         let settled = self.settled.load(Ordering::Acquire);
         if settled != self.count() {
             let behind = *self.behind.lock().unwrap_or_else(PoisonError::into_inner);
@@ -343,7 +343,7 @@ impl SettingsGate {
             }
         }
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        refused.get(pool).map_or(RenderGate::Open, |why| RenderGate::Refuse {
+        refused.get(pool).map_or(Prerequisite::Met, |why| Prerequisite::Refuse {
             reason: RenderReason::SettingsRefused,
             message: why.clone(),
         })
