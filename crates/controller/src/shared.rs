@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     /// The version of this build.
     pub(crate) versions: Versions,
     /// What rendering waits for.
-    pub(crate) gates: Gates,
+    pub(crate) prerequisites: RenderPrerequisites,
     /// How each pass answers to a change.
     pub(crate) reactions: &'static [Reaction<Self>],
     /// What currently fails, and since when.
@@ -111,7 +111,7 @@ impl Shared {
             terms: Arc::default(),
             machine_config_nodes_absent: Mutex::default(),
             versions: Versions::of_this_build(),
-            gates: Gates::default(),
+            prerequisites: RenderPrerequisites::default(),
             reactions,
             troubles: CurrentFailures::default(),
             node_troubles: CurrentFailures::default(),

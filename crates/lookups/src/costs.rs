@@ -75,7 +75,13 @@ pub async fn read_costs(
     let cost = |(change, pool): &Asked| {
         Ok(change_cost(config(&change.from)?, config(&change.to)?, &cluster.clone().for_pool(pool)))
     };
-    asked.into_iter().map(|one| { let cost = cost(&one); (one, cost) }).collect()
+    asked
+        .into_iter()
+        .map(|one| {
+            let cost = cost(&one);
+            (one, cost)
+        })
+        .collect()
 }
 
 /// The cluster's disruption policy.

@@ -5,7 +5,7 @@
 
 use crate::shared::Shared;
 use client::CallError;
-use rollout::drain::{OUTLOOK_MAX_AGE, OUTLOOK_INTERVAL, Outlook};
+use rollout::drain::{OUTLOOK_INTERVAL, OUTLOOK_MAX_AGE, Outlook};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;

@@ -7,7 +7,7 @@
 use crate::status::looked_up::{LookedUp, LookupRule, Seen, Unseen};
 use kube::Client;
 use rollout::RolloutPlan;
-use rollout::drain::{OUTLOOK_MAX_AGE, OUTLOOK_INTERVAL, Outlook};
+use rollout::drain::{OUTLOOK_INTERVAL, OUTLOOK_MAX_AGE, Outlook};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

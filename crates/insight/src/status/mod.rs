@@ -194,7 +194,7 @@ fn images<'a>(
     let (mut all, mut have, mut failing) = (0, 0, vec![]);
     for node in nodes {
         all += 1;
-        have += usize::from(pins.in_step(node, sets.iter().copied()));
+        have += usize::from(pins.has_current_sets(node, sets.iter().copied()));
         let states = pins.nodes.get(node).map(Vec::as_slice).unwrap_or_default();
         let failed =
             states.iter().find_map(|s| Some((s.name.as_str(), s.last_failed_generation_error.as_deref()?)));

@@ -82,7 +82,10 @@ async fn nothing_of_an_earlier_term_is_left_when_another_begins() {
     assert!(shared.own_writes.is_empty(), "another leader may have named it something else");
     assert!(!shared.troubles.knows("node n"), "it has not failed for the time between");
     assert!(!shared.node_troubles.knows("n") && !shared.pool_troubles.knows("n"), "nor has this");
-    assert!(matches!(shared.gates.settings.check("worker"), crate::gates::RenderGate::Wait(_)));
+    assert!(matches!(
+        shared.prerequisites.settings.check("worker"),
+        crate::render_prerequisites::Prerequisite::Wait(_)
+    ));
 }
 
 #[tokio::test]
@@ -106,9 +109,12 @@ async fn a_setting_closes_the_gate_and_another_change_leaves_it_open() {
     use crate::cache::settings::{IMAGE, STREAMS};
     let shared = shared(|_| answer(500, &json!({})));
     for (setting, closes) in [(IMAGE, true), (STREAMS, false)] {
-        shared.gates.settings.settle(shared.gates.settings.count(), Default::default());
+        shared.prerequisites.settings.settle(shared.prerequisites.settings.count(), Default::default());
         shared.changed(&Changed::Setting(setting));
-        let closed = matches!(shared.gates.settings.check("worker"), crate::gates::RenderGate::Wait(_));
+        let closed = matches!(
+            shared.prerequisites.settings.check("worker"),
+            crate::render_prerequisites::Prerequisite::Wait(_)
+        );
         assert_eq!(closed, closes, "{}", setting.kind.name);
     }
 }

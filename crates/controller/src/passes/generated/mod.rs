@@ -78,11 +78,11 @@ pub(crate) const PASS: Descriptor = Descriptor {
     effects: Effects {
         note: |shared, changed| {
             if let Changed::TermBegins = changed {
-                shared.gates.settings.begin();
+                shared.prerequisites.settings.begin();
             }
         },
         // No pool is rendered until the generated MachineConfigs are up to date.
-        before_mark: |shared| shared.gates.settings.close(),
+        before_mark: |shared| shared.prerequisites.settings.mark_outdated(),
         ..Effects::NONE
     },
     start: |shared, _| stateless(shared, pass),

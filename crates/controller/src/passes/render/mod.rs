@@ -17,6 +17,7 @@ use crate::io::events::{Source, reference};
 use crate::kind;
 use crate::passes::descriptor::Descriptor;
 use crate::queue::{Growth, Outcome, Pass, Spacing, Work};
+use crate::render_prerequisites::Prerequisite;
 use crate::rights::Right;
 use crate::shared::Shared;
 use crate::watches::inputs;

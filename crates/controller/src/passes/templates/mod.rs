@@ -23,6 +23,7 @@ use crate::kind;
 use crate::own_configs::{create_or_restore, delete, with_digest};
 use crate::passes::descriptor::{Descriptor, stateless};
 use crate::queue::{Outcome, Pass, Work};
+use crate::render_prerequisites::{is_from_template, no_longer_produced};
 use crate::rights::Right;
 use crate::shared::Shared;
 use crate::watches::inputs::{API_SERVERS, CONFIGS, CONTROLLER_CONFIGS, PULL_SECRET};
@@ -101,8 +102,8 @@ fn note(shared: &Shared, changed: &Changed<'_>) {
         }
         // Whoever wrote the ControllerConfig before may be gone, and an upgrade brings other templates.
         Changed::TermBegins => {
-            shared.gates.version.forget();
-            shared.gates.templates.forget();
+            shared.prerequisites.version.forget();
+            shared.prerequisites.templates.forget();
         }
         _ => {}
     }

@@ -14,7 +14,8 @@ fn defaults(source: &str) -> Vec<&str> {
 
 #[test]
 fn the_page_on_back_ends_says_what_is_missing_for_each_default() {
-    let (source, page) = (include_str!("../os.rs"), include_str!("../../../../../docs/extending/back-end.md"));
+    let (source, page) =
+        (include_str!("../os.rs"), include_str!("../../../../../docs/extending/back-end.md"));
     let (_, after) = source.split_once("pub trait OsBackend").unwrap();
     let defaults = defaults(after.split_once("\n}\n").unwrap().0);
     assert!(defaults.contains(&"tidy") && !defaults.contains(&"stage"), "{defaults:?}");
