@@ -21,7 +21,8 @@ const ARROWS: [(&str, &[&str]); 21] = [
     (
         "controller",
         &[
-            "api", "build", "client", "listen", "lookups", "registry", "ignition", "desired", "render", "rollout",
+            "api", "build", "client", "listen", "lookups", "registry", "ignition", "desired", "render",
+            "rollout",
         ],
     ),
     ("daemon", &["api", "client", "listen", "registry", "ignition", "desired", "host", "rollout"]),

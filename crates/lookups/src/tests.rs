@@ -23,7 +23,9 @@ fn fake(objects: Vec<Value>, refused: &'static str) -> (Client, Requests) {
         let uri = request.uri();
         let place = format!("{}?{}", uri.path(), uri.query().unwrap_or_default());
         seen.lock().unwrap().push(place.clone());
-        let named = objects.iter().find(|o| uri.path().ends_with(&format!("/{}", o["metadata"]["name"].as_str().unwrap())));
+        let named = objects
+            .iter()
+            .find(|o| uri.path().ends_with(&format!("/{}", o["metadata"]["name"].as_str().unwrap())));
         let kind = match uri.path().rsplit('/').next() {
             Some("pods") => "Pod",
             Some("poddisruptionbudgets") => "PodDisruptionBudget",
@@ -40,7 +42,10 @@ fn fake(objects: Vec<Value>, refused: &'static str) -> (Client, Requests) {
             None if kind.is_empty() => {
                 (404, json!({"kind": "Status", "code": 404, "message": "no", "reason": "NotFound"}))
             }
-            None => (200, json!({"apiVersion": "v1", "kind": format!("{kind}List"), "metadata": {}, "items": items})),
+            None => (
+                200,
+                json!({"apiVersion": "v1", "kind": format!("{kind}List"), "metadata": {}, "items": items}),
+            ),
         };
         let body = Body::from(body.to_string().into_bytes());
         async move { Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap()) }
@@ -82,7 +87,7 @@ async fn budgets_are_listed_once_and_pods_once_for_each_node_and_a_refusal_is_to
     }
 }
 
-fn config(name: &str, spec: Value) -> Value {
+fn config(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": format!("{GROUP}/v1"), "kind": "MachineConfig", "metadata": {"name": name}, "spec": spec})
 }
 
@@ -95,20 +100,20 @@ async fn each_config_is_read_once_and_one_that_cannot_be_read_spoils_no_other_ch
     let policy = json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration", "metadata": {"name": "cluster"},
         "spec": {"nodeDisruptionPolicy": {"files": [{"path": "/etc/motd", "actions": [{"type": "None"}]}]}}});
     let objects = vec![
-        config("one", file("1")),
-        config("two", file("2")),
-        config("three", json!({"kernelArguments": ["a"]})),
-        config("broken", json!({"config": {"ignition": {"version": "9.0.0"}}})),
+        config("one", &file("1")),
+        config("two", &file("2")),
+        config("three", &json!({"kernelArguments": ["a"]})),
+        config("broken", &json!({"config": {"ignition": {"version": "9.0.0"}}})),
         policy,
     ];
-    let change = |from: &str, to: &str| {
-        (ChangeAsked { from: from.into(), to: to.into() }, PoolDisruption::default())
-    };
+    let change =
+        |from: &str, to: &str| (ChangeAsked { from: from.into(), to: to.into() }, PoolDisruption::default());
     let asked =
         vec![change("one", "two"), change("one", "three"), change("one", "gone"), change("broken", "two")];
     let (client, requests) = fake(objects.clone(), "");
     let read = read_costs(&client, asked.clone()).await;
-    let costs: Vec<_> = read.iter().map(|(_, cost)| cost.as_ref().ok().map(|cost| cost.least.is_some())).collect();
+    let costs: Vec<_> =
+        read.iter().map(|(_, cost)| cost.as_ref().ok().map(|cost| cost.least.is_some())).collect();
     assert_eq!(costs, [Some(true), Some(false), None, None], "{read:?}");
     let why: Vec<String> = read.iter().filter_map(|(_, cost)| Some(cost.as_ref().err()?.chain())).collect();
     assert!(why[0].contains("machineconfig gone") && why[1].contains("machineconfig broken"), "{why:?}");

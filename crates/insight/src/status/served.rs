@@ -135,7 +135,15 @@ impl ServedKinds {
             images: _,
         } = *self;
         let kinds = [
-            progress, os_configs, os_builds, scheduler, streams, feature_gates, policies, pinned_sets, operators,
+            progress,
+            os_configs,
+            os_builds,
+            scheduler,
+            streams,
+            feature_gates,
+            policies,
+            pinned_sets,
+            operators,
         ];
         kinds.into_iter().chain(etcd)
     }

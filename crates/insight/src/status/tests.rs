@@ -51,7 +51,14 @@ fn shown(plan: &RolloutPlan, pools: Vec<MachineConfigPool>, only: &[&str]) -> Sn
     let only: Vec<String> = only.iter().map(|o| (*o).to_owned()).collect();
     let (nodes, progress) = (nodes.collect(), BTreeMap::new());
     Snapshot::of(
-        View { plan, pools: &pools, nodes: &nodes, policies: None, progress: &progress, pins: &PinFacts::default() },
+        View {
+            plan,
+            pools: &pools,
+            nodes: &nodes,
+            policies: None,
+            progress: &progress,
+            pins: &PinFacts::default(),
+        },
         &only,
         now(),
     )

@@ -51,7 +51,8 @@ impl Component<'_> {
             let at = format!("spec.config.storage.files[{i}]");
             if let Some(b) = unescaped(f) {
                 let at = format!("{at}{}", b.field);
-                findings.push(Finding::on(Rule::FileContents, self.name(), at, &*b.why).with_remedy(b.remedy));
+                findings
+                    .push(Finding::on(Rule::FileContents, self.name(), at, &*b.why).with_remedy(b.remedy));
             }
             let append = f.append.iter().enumerate().map(|(n, r)| (format!("{at}.append[{n}]"), r));
             for (at, resource) in [(format!("{at}.contents"), &f.contents)].into_iter().chain(append) {

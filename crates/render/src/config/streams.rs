@@ -94,9 +94,8 @@ pub fn stream(
                 "use one of those",
             ),
             None => {
-                let message = format!(
-                    "is {default:?}, which status.availableStreams does not list; it lists: {known}"
-                );
+                let message =
+                    format!("is {default:?}, which status.availableStreams does not list; it lists: {known}");
                 at_list("status.defaultStream", message, "name one of those")
             }
         });

@@ -86,7 +86,11 @@ pub(super) fn lint_pool(
 /// A pool whose MachineConfigs configure the user core but allow no login: the last password of several is empty or
 /// locked, and there is no key. What a change removes is reported if the pool's previous config is known (see
 /// [`crate::plan`]).
-fn nobody_logs_in(pool: &MachineConfigPool, plan: &RenderPlan, components: &[&Component<'_>]) -> Option<Lint> {
+fn nobody_logs_in(
+    pool: &MachineConfigPool,
+    plan: &RenderPlan,
+    components: &[&Component<'_>],
+) -> Option<Lint> {
     let config = &plan.config;
     let has_core = config.passwd.users.iter().any(|u| u.name == CORE_USER);
     if !has_core || desired::has_core_login(config) {

@@ -50,9 +50,8 @@ fn stores(config: &Value, field: &str) -> Result<Vec<String>, (String, String)> 
         let path = store.get("path").and_then(Value::as_str).unwrap_or_default();
         let plain = path.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
         if !path.starts_with('/') || path.len() < 2 || !plain || path.contains("//") {
-            let rule = format!(
-                "{path:?} is not an absolute path of letters, digits, dots, hyphens and underscores"
-            );
+            let rule =
+                format!("{path:?} is not an absolute path of letters, digits, dots, hyphens and underscores");
             return Err((format!("{field}[{i}].path"), rule));
         }
         paths.push(path.to_owned());

@@ -130,7 +130,8 @@ fn client_refused(objects: &[Value], refusals: usize) -> Client {
             _ => "MachineConfig",
         };
         let named = objects.iter().find(|o| {
-            o["kind"] == kind && path.ends_with(&format!("/{}", o["metadata"]["name"].as_str().unwrap_or("?")))
+            o["kind"] == kind
+                && path.ends_with(&format!("/{}", o["metadata"]["name"].as_str().unwrap_or("?")))
         });
         let on_node =
             |o: &Value| kind != "Pod" || query.ends_with(o["spec"]["nodeName"].as_str().unwrap_or("?"));
@@ -276,7 +277,8 @@ async fn a_node_that_reboots_anyway_takes_along_what_waits_for_a_window_as_the_c
 /// A cost is that of the pool's present settings: with others it is read again.
 #[tokio::test]
 async fn a_pool_that_changes_what_disruption_costs_has_its_costs_read_again() {
-    let objects = cluster_with_a_window(&json!({"kernelArguments": ["a"]}), &json!({"kernelArguments": ["b"]}));
+    let objects =
+        cluster_with_a_window(&json!({"kernelArguments": ["a"]}), &json!({"kernelArguments": ["b"]}));
     let mut cluster = followed(&client(&objects, true), &objects);
     let now = Timestamp::UNIX_EPOCH;
     cluster.fetch_lookups(now).await;

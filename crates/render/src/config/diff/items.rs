@@ -2,8 +2,8 @@
 //!
 //! What it is not: the comparison (see `diff`), or what is secret (see `desired::mask`).
 
-use crate::config::provenance;
 use super::DiffSide;
+use crate::config::provenance;
 use api::v1::MachineConfigSpec;
 use desired::FILE_MODE;
 use desired::mask::{self, MaskReason, MaskSide, Privacy, Secrets, text};
