@@ -91,9 +91,9 @@ async fn cluster_policy(client: &Client) -> Result<DisruptionPolicy, CostError> 
     let one = ListParams::default().fields(&format!("metadata.name={CLUSTER}"));
     // The kind may not be installed. It is listed, because that is the right that people get for the preview of a change.
     let list = call_optional(|| "list machineconfigurations".to_owned(), api.list(&one)).await?;
-    let object = list.into_iter().flat_map(|list| list.items);
-    let object = object.filter(|object| object.metadata.name.as_deref() == Some(CLUSTER)).map(|o| json!(o));
-    DisruptionPolicy::of_cluster(object.last().as_ref()).map_err(CostError::Unreadable)
+    let mut objects = list.into_iter().flat_map(|list| list.items);
+    let object = objects.find(|object| object.metadata.name.as_deref() == Some(CLUSTER)).map(|o| json!(o));
+    DisruptionPolicy::of_cluster(object.as_ref()).map_err(CostError::Unreadable)
 }
 
 async fn config(client: &Client, name: &str) -> Result<DesiredHost, CostError> {

@@ -87,7 +87,7 @@ async fn budgets_are_listed_once_and_pods_once_for_each_node_and_a_refusal_is_to
     }
 }
 
-fn config(name: &str, spec: Value) -> Value {
+fn config(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": format!("{GROUP}/v1"), "kind": "MachineConfig", "metadata": {"name": name}, "spec": spec})
 }
 
@@ -100,10 +100,10 @@ async fn each_config_is_read_once_and_one_that_cannot_be_read_spoils_no_other_ch
     let policy = json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration", "metadata": {"name": "cluster"},
         "spec": {"nodeDisruptionPolicy": {"files": [{"path": "/etc/motd", "actions": [{"type": "None"}]}]}}});
     let objects = vec![
-        config("one", file("1")),
-        config("two", file("2")),
-        config("three", json!({"kernelArguments": ["a"]})),
-        config("broken", json!({"config": {"ignition": {"version": "9.0.0"}}})),
+        config("one", &file("1")),
+        config("two", &file("2")),
+        config("three", &json!({"kernelArguments": ["a"]})),
+        config("broken", &json!({"config": {"ignition": {"version": "9.0.0"}}})),
         policy,
     ];
     let change =
