@@ -7,6 +7,7 @@
 //! What it is not: a parser. buildah has the last word.
 
 use api::v1::MachineConfigSpec;
+use desired::paths::{CURRENT_CONFIG, DAEMON_DIR};
 
 /// The packages of each kernel type.
 const KERNELS: [(&str, &[&str]); 3] = [
@@ -132,12 +133,12 @@ pub fn render(inputs: Inputs<'_>) -> Result<String, ContainerfileError> {
     let mut out = format!(
         "FROM {base} AS extract\n\
          COPY machineconfig.json.gz /tmp/machineconfig.json.gz\n\
-         RUN mkdir -p /etc/machine-config-daemon && \\\n    \
-             base64 -d /tmp/machineconfig.json.gz | gunzip > /etc/machine-config-daemon/currentconfig\n\n\
+         RUN mkdir -p {DAEMON_DIR} && \\\n    \
+             base64 -d /tmp/machineconfig.json.gz | gunzip > {CURRENT_CONFIG}\n\n\
          FROM {base} AS configs\n\
-         COPY --from=extract /etc/machine-config-daemon/currentconfig /etc/machine-config-daemon/currentconfig\n\
+         COPY --from=extract {CURRENT_CONFIG} {CURRENT_CONFIG}\n\
          RUN container=oci bash -c 'set -eo pipefail; \\\n    \
-             jq .spec.config /etc/machine-config-daemon/currentconfig > /tmp/ignition.json; \\\n    \
+             jq .spec.config {CURRENT_CONFIG} > /tmp/ignition.json; \\\n    \
              exec -a ignition-apply /usr/lib/dracut/modules.d/30ignition/ignition --ignore-unsupported /tmp/ignition.json' && \\\n    \
              rm -f /tmp/ignition.json && ostree container commit\n"
     );

@@ -18,6 +18,11 @@ pub const STATE_DIR: &str = "/var/lib/machine-config-daemon";
 pub const JOURNAL_DIR: &str = "/var/lib/machine-config-daemon/journal";
 /// Records that a reboot is pending, and since which boot.
 pub const REBOOT_PENDING: &str = "/var/lib/machine-config-daemon/reboot.json";
+/// What the names of the agent's own files below `/run` begin with. They hold what is true until the next boot, and the agent trusts
+/// them.
+pub const RUN_PREFIX: &str = "/run/machine-config-daemon-";
+/// Another name of `/run` on every host of systemd.
+const VAR_RUN: &str = "/var/run/";
 /// If this file exists, everything is applied again, with a reboot.
 pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
 /// Folder of the units that an administrator, and so a MachineConfig, owns.
@@ -34,7 +39,12 @@ const RESERVED: [&str; 5] = [STATE_DIR, CURRENT_CONFIG, CURRENT_IMAGE, ORIGINALS
 /// it belongs to the administrator.
 #[must_use]
 pub fn is_reserved(path: &str) -> bool {
-    RESERVED.iter().any(|ours| path.strip_prefix(ours).is_some_and(|r| r.starts_with('/') || r.is_empty()))
+    let is_of_run = match path.strip_prefix(VAR_RUN) {
+        Some(name) => RUN_PREFIX.strip_prefix("/run/").is_some_and(|ours| name.starts_with(ours)),
+        None => path.starts_with(RUN_PREFIX) && path != FORCE_FILE,
+    };
+    let is_at = |ours: &&str| path.strip_prefix(*ours).is_some_and(|r| r.starts_with('/') || r.is_empty());
+    is_of_run || RESERVED.iter().any(is_at)
 }
 
 /// Where the host's own file is kept while a config's file is at `path`.

@@ -91,6 +91,14 @@ pub const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Our own token for this boot. Containers may share the boot id of their computer, but each boot begins with an empty
 /// `/run`.
 pub const BOOT_TOKEN: &str = "/run/machine-config-daemon-boot";
+/// Which staged deployment is the agent's own.
+pub(crate) const STAGED: &str = "/run/machine-config-daemon-staged";
+/// The packages that were fetched for an ordinary host, for the process that installs them after the drain.
+pub(crate) const FETCHED_PACKAGES: &str = "/run/machine-config-daemon-packages.json";
+/// What a deployment of an image that was pulled is made from, in OSTree's form. It is read by the command that stages.
+pub(crate) const OSTREE_ORIGIN: &str = "/run/machine-config-daemon-origin";
+/// Where GRUB's configuration is generated before it is checked.
+pub(crate) const GENERATED_GRUB: &str = "/run/machine-config-daemon-grub.cfg";
 /// The kubelet's certificate authority. The certificate part of the daemon writes it, not a MachineConfig.
 pub const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
 
@@ -108,3 +116,30 @@ pub const NOT_VALIDATED: [&str; 3] = [
     "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
     desired::paths::INTERNAL_PULL_SECRET,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_config_may_write_what_the_agent_trusts() {
+        let below_run =
+            [SSHD_COPY, SOFT_REBOOT, BOOT_TOKEN, STAGED, FETCHED_PACKAGES, OSTREE_ORIGIN, GENERATED_GRUB];
+        let kept = [
+            CURRENT_CONFIG,
+            CURRENT_IMAGE,
+            ORIGINALS,
+            STATE_DIR,
+            JOURNAL_DIR,
+            REBOOT_PENDING,
+            LOCK,
+            OS_BEFORE,
+            PACKAGES,
+        ];
+        for path in below_run.into_iter().chain(kept) {
+            assert!(desired::paths::is_reserved(path), "{path}");
+        }
+        assert!(below_run.iter().all(|path| path.starts_with(desired::paths::RUN_PREFIX)));
+        assert!(!desired::paths::is_reserved(FORCE_FILE), "it is the administrator's");
+    }
+}

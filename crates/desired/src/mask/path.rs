@@ -41,8 +41,8 @@ const FOLDERS: [&str; 35] = [
     "/run/credentials",
     "/run/secrets",
     "/etc/containers/systemd/secrets",
-    "/etc/machine-config-daemon",
-    "/var/lib/machine-config-daemon",
+    crate::paths::DAEMON_DIR,
+    crate::paths::STATE_DIR,
     "/etc/luks-keys",
 ];
 

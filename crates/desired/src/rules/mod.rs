@@ -260,6 +260,12 @@ mod tests {
         let rows = [
             (file("/etc/motd"), None),
             (file("/run/machine-config-daemon-force"), Some("storage.files[0].path")),
+            (file("/run/machine-config-daemon-staged"), Some("storage.files[0].path")),
+            (file("/run/machine-config-daemon-boot"), Some("storage.files[0].path")),
+            (file("/var/run/machine-config-daemon-soft-reboot"), Some("storage.files[0].path")),
+            (file("/var/run/machine-config-daemon-force"), Some("storage.files[0].path")),
+            (file("/run/machine-config-daemon"), None),
+            (file("/run/somebody/machine-config-daemon-boot"), None),
             (file("/etc/machine-config-daemon/currentconfig"), Some("storage.files[0].path")),
             (file("/etc/machine-config-daemon/orig/etc/x.mcdorig"), Some("storage.files[0].path")),
             (file("/etc/machine-config-daemon/node-annotations.json"), None),
@@ -279,6 +285,14 @@ mod tests {
             (
                 json!({"storage": {"links": [{"path": "/run/machine-config-daemon-force", "target": "/t"}]}}),
                 Some("storage.links[0].path"),
+            ),
+            (
+                json!({"storage": {"links": [{"path": "/run/machine-config-daemon-packages.json", "target": "/t"}]}}),
+                Some("storage.links[0].path"),
+            ),
+            (
+                json!({"storage": {"links": [{"path": "/l", "hard": true, "target": "/run/machine-config-daemon-origin"}]}}),
+                Some("storage.links[0].target"),
             ),
             (
                 json!({"storage": {"links": [{"path": "/l", "hard": true, "target": "/var/lib/machine-config-daemon/x"}]}}),

@@ -8,9 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk::attributes::PRIVATE;
 use crate::disk::root::Root;
+use crate::paths::STAGED;
 use crate::system::os::OsError;
-
-const RECORD: &str = "/run/machine-config-daemon-staged";
 
 #[derive(Serialize, Deserialize)]
 struct Staged {
@@ -22,9 +21,9 @@ struct Staged {
 }
 
 fn recorded(root: &Root) -> Result<Option<Staged>, OsError> {
-    let Some(text) = root.text(RECORD)? else { return Ok(None) };
+    let Some(text) = root.text(STAGED)? else { return Ok(None) };
     let read = serde_json::from_str(&text);
-    read.map(Some).map_err(|e| OsError::new(format!("{RECORD} is damaged ({e}); remove it")))
+    read.map(Some).map_err(|e| OsError::new(format!("{STAGED} is damaged ({e}); remove it")))
 }
 
 /// Records that the agent is about to stage a deployment. Nothing may be staged then, or only what the agent staged.
@@ -34,14 +33,14 @@ pub(super) fn begin(root: &Root, arguments: &[String]) -> Result<(), OsError> {
 
 /// Removes the record: nothing is staged by us, so a deployment that is staged later is somebody else's.
 pub(super) fn forget(root: &Root) -> Result<(), OsError> {
-    Ok(root.remove(RECORD)?)
+    Ok(root.remove(STAGED)?)
 }
 
 /// Records a deployment that the agent staged.
 pub(super) fn record(root: &Root, id: &str, arguments: &[String]) -> Result<(), OsError> {
     let staged = Staged { id: id.to_owned(), arguments: arguments.to_vec() };
     let json = serde_json::to_vec(&staged).map_err(|e| OsError::new(e.to_string()))?;
-    Ok(root.write_bytes(RECORD, &json, PRIVATE)?)
+    Ok(root.write_bytes(STAGED, &json, PRIVATE)?)
 }
 
 /// The kernel arguments of this deployment, if the agent staged it.

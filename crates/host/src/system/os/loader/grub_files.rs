@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use super::find::{Grub, Loader, Settings};
-use super::{BootLoader, GENERATED, PRIVATE, SETTINGS, grub, missing, os};
+use super::{BootLoader, PRIVATE, SETTINGS, grub, missing, os};
+use crate::paths::GENERATED_GRUB;
 use crate::system::os::OsError;
 
 /// How long GRUB may take to generate its configuration. It looks for other systems on all disks.
@@ -35,16 +36,16 @@ impl BootLoader {
 
     /// Generates GRUB's configuration into a file of its own, checks it, and puts it in place.
     pub(super) fn generate(&mut self, grub: &Grub, own: &[String]) -> Result<(), OsError> {
-        self.root.remove(GENERATED)?;
-        let done = self.programs.run(grub.program, &["-o", GENERATED], GENERATE);
+        self.root.remove(GENERATED_GRUB)?;
+        let done = self.programs.run(grub.program, &["-o", GENERATED_GRUB], GENERATE);
         let text = done.map_err(|e| {
             os(format!(
                 "{e}; the boot configuration was not changed. Run {} by hand to see its whole output",
                 grub.program
             ))
         });
-        let text = text.and_then(|_| self.text(GENERATED));
-        self.root.remove(GENERATED)?;
+        let text = text.and_then(|_| self.text(GENERATED_GRUB));
+        self.root.remove(GENERATED_GRUB)?;
         let text = text?;
         let list = grub::entries(&text);
         let normal: Vec<_> = list.iter().filter(|e| e.is_ours && !e.is_recovery).collect();

@@ -34,7 +34,7 @@ use sha2::{Digest, Sha256};
 use crate::disk::attributes::{Attributes, PRIVATE};
 use crate::disk::fs_error::FsError;
 use crate::disk::root::{Root, hex};
-use crate::paths::KERNEL_ARGUMENTS;
+use crate::paths::{GENERATED_GRUB, KERNEL_ARGUMENTS};
 use crate::system::os::arguments::booted_arguments;
 use crate::system::os::{
     ArgumentRules, ArgumentSyntax, Deployment, OsBackend, OsError, OsStatus, Token, UNSUPPORTED, without,
@@ -43,8 +43,6 @@ use crate::system::programs::Programs;
 use crate::system::pull::Pull;
 use find::{Entries, Grub, Loader, find};
 
-/// Where GRUB's configuration is generated before it is checked.
-const GENERATED: &str = "/run/machine-config-daemon-grub.cfg";
 /// The longest command line that all architectures keep: x86 and arm64 cut it at 2048 bytes with its end.
 const LONGEST: usize = 2047;
 /// Mode and owner of a new file of settings.
@@ -298,7 +296,7 @@ impl OsBackend for BootLoader {
         let loader = self.loader()?;
         let mut paths = self.files(&loader)?;
         paths.extend(match loader {
-            Loader::Grub(grub) => vec![grub.cfg, GENERATED.to_owned()],
+            Loader::Grub(grub) => vec![grub.cfg, GENERATED_GRUB.to_owned()],
             Loader::Entries(_) | Loader::Firmware { .. } => Vec::new(),
         });
         let counted =

@@ -24,7 +24,7 @@ struct FakeGrub {
 
 impl Programs for FakeGrub {
     fn run(&mut self, program: &str, args: &[&str], _: Duration) -> Result<Output, ProgramError> {
-        assert_eq!((program, args), ("/usr/sbin/grub-mkconfig", &["-o", GENERATED][..]));
+        assert_eq!((program, args), ("/usr/sbin/grub-mkconfig", &["-o", GENERATED_GRUB][..]));
         *self.runs.lock().unwrap() += 1;
         let mut value = String::new();
         let mut paths = vec!["/etc/default/grub".to_owned()];
@@ -44,7 +44,7 @@ impl Programs for FakeGrub {
         );
         let fails = *self.fails.lock().unwrap();
         let text = if fails { half } else { &whole };
-        self.root.write_bytes(GENERATED, text.as_bytes(), PRIVATE).unwrap();
+        self.root.write_bytes(GENERATED_GRUB, text.as_bytes(), PRIVATE).unwrap();
         match fails {
             false => Ok(Output { text: String::new() }),
             true => Err(ProgramError {
@@ -131,7 +131,7 @@ fn grub_gets_own_arguments_after_those_of_the_host_and_gives_them_back() {
     rig.stage("").unwrap();
     assert_eq!(rig.next(), "root=UUID=1 ro console=ttyS0");
     assert!(!rig.dir.path().join("etc/default/grub.d/zz-machine-config.cfg").exists());
-    assert!(!rig.dir.path().join(GENERATED.trim_start_matches('/')).exists());
+    assert!(!rig.dir.path().join(GENERATED_GRUB.trim_start_matches('/')).exists());
     assert_ne!(rig.os.mark().unwrap(), before);
 }
 

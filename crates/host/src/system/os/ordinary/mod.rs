@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk::attributes::PRIVATE;
 use crate::disk::root::Root;
+use crate::paths::FETCHED_PACKAGES;
 use crate::system::os::arguments::booted_arguments;
 use crate::system::os::extensions::of_extensions;
 use crate::system::os::loader::BootLoader;
@@ -42,8 +43,6 @@ use manager::Manager;
 use packages::{Installed, Package, Runner, State};
 use record::Record;
 
-/// What was fetched, for the process that applies it after the drain.
-const FETCHED: &str = "/run/machine-config-daemon-packages.json";
 const RELEASE: &str = "/proc/sys/kernel/osrelease";
 
 /// The back end.
@@ -245,7 +244,8 @@ impl OsBackend for OrdinaryHost {
             self.loader.fetch(target, pull)?;
         }
         let had = Record::read(&self.root)?;
-        let earlier = self.root.text(FETCHED)?.and_then(|t| serde_json::from_str::<Fetched>(&t).ok());
+        let earlier =
+            self.root.text(FETCHED_PACKAGES)?.and_then(|t| serde_json::from_str::<Fetched>(&t).ok());
         if let Some(earlier) = earlier.filter(|f| f.leads(&had, target))
             && self.still_holds(&earlier)?
         {
@@ -254,10 +254,10 @@ impl OsBackend for OrdinaryHost {
         }
         let fetched = self.resolve(target, pull)?;
         if fetched.packages == Packages::default() {
-            self.root.remove(FETCHED)?;
+            self.root.remove(FETCHED_PACKAGES)?;
         } else {
             let json = serde_json::to_vec(&fetched).map_err(|e| os(e.to_string()))?;
-            self.root.write_bytes(FETCHED, &json, PRIVATE)?;
+            self.root.write_bytes(FETCHED_PACKAGES, &json, PRIVATE)?;
         }
         self.fetched = Some(fetched);
         Ok(())

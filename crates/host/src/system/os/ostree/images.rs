@@ -5,10 +5,10 @@
 
 use super::found::OstreeDeployment;
 use super::{
-    ASK, BOOTC, Images, ORIGIN, OSTREE, OstreeHost, PULL, REPO, STAGE, UNSHARE, WRITABLE, found, superseded,
+    ASK, BOOTC, Images, OSTREE, OstreeHost, PULL, REPO, STAGE, UNSHARE, WRITABLE, found, superseded,
 };
 use crate::disk::attributes::Attributes;
-use crate::paths::OS_BEFORE;
+use crate::paths::{OS_BEFORE, OSTREE_ORIGIN};
 use crate::system::os::origin::OsOrigin;
 use crate::system::os::reference::Reference;
 use crate::system::os::{OsError, image_check, repository_space, stored_image};
@@ -117,11 +117,12 @@ impl OstreeHost {
             if let Some(commit) = stored_image::commit(self.programs.as_mut(), to) {
                 let origin = format!("[origin]\ncontainer-image-reference={text}\n");
                 self.root.write_bytes(
-                    ORIGIN,
+                    OSTREE_ORIGIN,
                     origin.as_bytes(),
                     Attributes { mode: 0o600, uid: 0, gid: 0 },
                 )?;
-                let (os, origin) = (format!("--os={}", now.stateroot), format!("--origin-file={ORIGIN}"));
+                let (os, origin) =
+                    (format!("--os={}", now.stateroot), format!("--origin-file={OSTREE_ORIGIN}"));
                 let words: Vec<String> = arguments.iter().map(|a| format!("--karg-append={a}")).collect();
                 let mut args = vec!["admin", "deploy", "--stage", &os, &origin, "--karg-none"];
                 args.extend(words.iter().map(String::as_str));

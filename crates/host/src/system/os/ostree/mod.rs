@@ -45,8 +45,6 @@ const UNSHARE: &str = "/usr/bin/unshare";
 /// Runs a command where `/sysroot` and `/boot` can be written to. The mounts of the host stay read-only.
 const WRITABLE: &str = "mount --make-rprivate / && mount -o remount,rw /sysroot && \
     if mountpoint -q /boot; then mount -o remount,rw /boot; fi && exec \"$@\"";
-/// What a deployment of an image that was pulled is made from, in OSTree's form. It is read by the command that stages.
-const ORIGIN: &str = "/run/machine-config-daemon-origin";
 const ENTRIES: &str = "/boot/loader/entries";
 const ASK: Duration = Duration::from_secs(60);
 /// An image of several GB over a slow network.

@@ -7,6 +7,7 @@ mod arguments;
 mod images;
 
 use super::*;
+use crate::paths::OSTREE_ORIGIN;
 use crate::system::os::fake_programs::FakePrograms;
 
 const BOOTED: &str = "beb8c16117bc3e9758a6d40a66c7a8802f93c9836a748ebcd5851f4a62dc03ed";
@@ -180,7 +181,7 @@ fn ostree_alone_pulls_an_image_and_deploys_it_with_every_argument() {
     rig.asks(2, false);
     rig.talk.says(REV_PARSE, format!("{STAGED}\n")).says(
         &format!(
-            "/usr/bin/ostree admin deploy --stage --os=debian --origin-file={ORIGIN} --karg-none \
+            "/usr/bin/ostree admin deploy --stage --os=debian --origin-file={OSTREE_ORIGIN} --karg-none \
              --karg-append=root=LABEL=root --karg-append=rw --karg-append=console=ttyS0 --karg-append=lab.karg=v4 \
              --karg-append=nosmt {STAGED}"
         ),
@@ -188,7 +189,7 @@ fn ostree_alone_pulls_an_image_and_deploys_it_with_every_argument() {
     );
     rig.asks(2, true);
     rig.os.stage(&target).unwrap();
-    let origin = std::fs::read_to_string(rig.dir.path().join(ORIGIN.trim_start_matches('/'))).unwrap();
+    let origin = std::fs::read_to_string(rig.dir.path().join(OSTREE_ORIGIN.trim_start_matches('/'))).unwrap();
     assert_eq!(origin, format!("[origin]\ncontainer-image-reference=ostree-unverified-registry:{V3}\n"));
     rig.asks(1, true);
     assert_eq!(rig.os.status().unwrap().next(), &target);
