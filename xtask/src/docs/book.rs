@@ -32,10 +32,12 @@ pub(super) struct Page {
     links: Vec<Link>,
     /// Files and folders of the repository that are named in backquotes.
     paths: Vec<Link>,
+    /// Commands of cargo in backquotes, with their lines, but those of `cargo xtask`, which often have placeholders.
+    pub(super) cargo: Vec<(usize, String)>,
 }
 
 /// Whether a part of a path is a word in capitals, which is a placeholder for any name.
-fn is_placeholder(part: &str) -> bool {
+pub(super) fn is_placeholder(part: &str) -> bool {
     part.len() > 1 && part.chars().all(|c| c.is_ascii_uppercase() || c == '_')
 }
 
@@ -45,7 +47,14 @@ const FOLDERS: [&str; 8] =
 
 impl Page {
     pub(super) fn parse(path: PathBuf, text: &str) -> Self {
-        let mut page = Self { path, blocks: vec![], anchors: BTreeSet::new(), links: vec![], paths: vec![] };
+        let mut page = Self {
+            path,
+            blocks: vec![],
+            anchors: BTreeSet::new(),
+            links: vec![],
+            paths: vec![],
+            cargo: vec![],
+        };
         let mut marker: Option<String> = None;
         // The fence that ends the block, and how far a list indents it.
         let mut block: Option<(String, usize, Block)> = None;
@@ -82,6 +91,9 @@ impl Page {
             }
             page.links.extend(links_of(line).map(|target| Link { line: number, target }));
             let spans = line.split('`').skip(1).step_by(2);
+            let commands = spans.clone().filter_map(|s| s.strip_prefix("cargo "));
+            let commands = commands.filter(|words| !words.starts_with("xtask"));
+            page.cargo.extend(commands.map(|words| (number, words.to_owned())));
             let names = spans.filter(|s| {
                 let is_one_file = !s.contains(['*', '…', ' ', '$']) && !s.split('/').any(is_placeholder);
                 FOLDERS.iter().any(|f| s.starts_with(f)) && is_one_file

@@ -1,56 +1,15 @@
-//! Checks the commands in the book. Commands of `mco` and `cargo xtask` are parsed by their own definitions. Those of kubectl
-//! are compared with its verbs and the known kinds, all others with a list of programs; the programs that this computer has parse their
-//! own (see `installed`). Where kubectl and helm are installed, they do so too (see `programs`). The shell parses all lines (`bash -n`).
+//! Checks the commands in the book. Commands of `mco` and `cargo xtask` are parsed by their own definitions, others of cargo are compared
+//! with the repository (see `cargo`). Those of kubectl are compared with its verbs and the known kinds, all others with a list of
+//! programs; the programs that this computer has parse their own (see `installed`). Where kubectl and helm are installed, they do so too (see `programs`). The shell parses all lines (`bash -n`).
 //!
 //! What it is not: a shell. No command is run.
 
-use super::installed;
+use super::{cargo, installed};
 use anyhow::{Context, bail};
 use clap::CommandFactory;
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// Programs of others. Those that can be asked parse their arguments themselves (see `installed`).
-const OTHERS: &[&str] = &[
-    "alert",
-    "apt-get",
-    "auditctl",
-    "base64",
-    "cat",
-    "cd",
-    "chmod",
-    "cosign",
-    "cp",
-    "curl",
-    "diff",
-    "echo",
-    "etcdctl",
-    "export",
-    "git",
-    "grep",
-    "head",
-    "helm",
-    "install",
-    "journalctl",
-    "jq",
-    "less",
-    "ln",
-    "ls",
-    "mkdir",
-    "oc",
-    "openssl",
-    "podman",
-    "rm",
-    "scp",
-    "sort",
-    "ssh",
-    "sudo",
-    "systemctl",
-    "systemd-cgtop",
-    "systemd-inhibit",
-    "touch",
-    "xargs",
-];
 /// Verbs of kubectl that the book uses, and whether a kind must follow.
 const VERBS: &[(&str, bool)] = &[
     ("annotate", true),
@@ -186,11 +145,11 @@ fn command_is_true(words: &[&str]) -> anyhow::Result<()> {
         }
         ["mco", ..] => parsed(cli::args::Mco::command(), words),
         ["cargo", "xtask", rest @ ..] => parsed(crate::Xtask::command(), &[&["xtask"][..], rest].concat()),
-        ["cargo", _, ..] => Ok(()),
+        ["cargo", rest @ ..] => cargo::check(&crate::root(), rest),
         ["kubectl", rest @ ..] => kubectl(rest),
-        [program, ..] if OTHERS.contains(program) => installed::check(words),
+        [program, ..] if installed::is_known(program) => installed::check(words),
         [program, ..] => {
-            bail!("{program} is not a program that the book's checks know (xtask/src/docs/commands.rs)")
+            bail!("{program} is not a program that the book's checks know (xtask/src/docs/installed.rs)")
         }
     }
 }

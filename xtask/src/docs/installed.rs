@@ -3,8 +3,7 @@
 //! options amount to.
 //!
 //! What it is not: a run of a command, or proof that it does what the text says. The commands of a program that is not installed, and
-//! those of cargo, git, cosign, oc and auditctl, are known by the program's name only: cargo and git show a manual for `--help` before
-//! they read the options, and no package that the tests need has the other three.
+//! those of [`BY_NAME`], are known by the program's name only.
 
 use anyhow::{Context, bail};
 use std::io::ErrorKind;
@@ -48,6 +47,16 @@ const PROGRAMS: [(&str, Asked); 21] = [
     ("systemd-inhibit", Asked::Help),
     ("touch", Asked::Help),
 ];
+
+/// Programs whose commands are known by name only. `cd` and `echo` are the shell's own and read no `--help`; git shows a manual for it
+/// before it reads the options; no package that the tests need has the others. helm's commands are parsed by helm where it is there
+/// (see `programs`).
+const BY_NAME: [&str; 7] = ["auditctl", "cd", "cosign", "echo", "git", "helm", "oc"];
+
+/// Whether the book may use this program.
+pub(super) fn is_known(program: &str) -> bool {
+    BY_NAME.contains(&program) || PROGRAMS.iter().any(|(name, _)| *name == program)
+}
 
 /// Checks one command, without the variables that are set before it.
 ///

@@ -6,6 +6,7 @@
 //! the wording.
 
 mod book;
+mod cargo;
 mod commands;
 mod installed;
 mod manifests;
@@ -99,6 +100,13 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<(Checked, Vec<String>)> {
                 wrong.push(format!("{}:{}: {why:#}", page.path.display(), block.line));
             }
         }
+        for (line, words) in &page.cargo {
+            checked.commands += 1;
+            let words: Vec<&str> = words.split_whitespace().collect();
+            if let Err(why) = cargo::check(root, &words) {
+                wrong.push(format!("{}:{line}: {why:#}", page.path.display()));
+            }
+        }
     }
     let sources = quotes::sources(root);
     for page in quotes::PAGES {
@@ -179,6 +187,7 @@ mod tests {
             ("```console\n$ kubectl get machineconfigpol\n```\n", "machineconfigpol"),
             ("```console\n$ kubectl frobnicate pods\n```\n", "frobnicate"),
             ("```console\n$ cargo xtask nothing\n```\n", "nothing"),
+            ("```console\n$ cargo test -p host --test crahs\n```\n", "crahs"),
             ("```sh\nfrobnicate\n```\n", "frobnicate"),
             ("```console\n$ sudo systemctl restrat kubelet\n```\n", "restrat"),
             ("```console\n$ echo a | | cat\n```\n", "the shell cannot parse it"),
