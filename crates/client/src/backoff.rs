@@ -32,7 +32,7 @@ impl Backoff {
         api::backoff::longest(self.first, self.last, attempt)
     }
 
-    /// The same waits as an endless series, for a watch stream.
+    /// The same waits as an endless series, for what is tried again after each failure for ever (see [`crate::watch`]).
     pub fn series(self) -> Series {
         Series { backoff: self, attempt: 0, ended: None }
     }

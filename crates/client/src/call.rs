@@ -104,10 +104,7 @@ impl CallError {
     /// and the answer has no field for it, only a sentence of Kubernetes' `apiserver`: `… is forbidden: ValidatingAdmissionPolicy
     /// 'P' denied request: failed to configure policy: …`.
     pub fn is_policy_not_ready(&self) -> bool {
-        self.status().is_some_and(|status| {
-            let policy = status.message.split_once("AdmissionPolicy '");
-            policy.is_some_and(|(_, rest)| rest.contains("' denied request: failed to configure policy: "))
-        })
+        self.status().is_some_and(policy_not_ready)
     }
 
     /// Whether an admission webhook or an admission policy denied the request. The answer has no field for that, only the
@@ -145,7 +142,7 @@ impl CallError {
 
     /// Whether the API server serves nobody at the moment: it is unreachable, starting, overloaded, or has an internal error.
     pub fn is_outage(&self) -> bool {
-        self.is_unanswered() || self.is_too_many_requests() || self.is_policy_not_ready()
+        self.is_unanswered() || self.status().is_some_and(serves_nobody)
     }
 
     /// 5xx: the server answered with an error of its own. For example, an admission webhook is down or the database is
@@ -158,6 +155,17 @@ impl CallError {
     pub fn chain(&self) -> String {
         crate::chain(self)
     }
+}
+
+/// See [`CallError::is_policy_not_ready`].
+fn policy_not_ready(status: &Status) -> bool {
+    let policy = status.message.split_once("AdmissionPolicy '");
+    policy.is_some_and(|(_, rest)| rest.contains("' denied request: failed to configure policy: "))
+}
+
+/// Whether an answer says that the API server serves nobody at the moment; see [`CallError::is_outage`].
+pub(crate) fn serves_nobody(status: &Status) -> bool {
+    status.code == 429 || status.code >= 500 || policy_not_ready(status)
 }
 
 /// Runs one request under [`REQUEST_TIMEOUT`]. `what` returns what is being tried, with the object's kind and name; it

@@ -4,10 +4,13 @@
 //!
 //! What it is not: the events of a watch, or what its errors mean (see [`crate::watch_status`]).
 
+use crate::Backoff;
+use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
-use futures::{Stream, StreamExt as _};
 use kube::runtime::watcher;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -74,19 +77,19 @@ pub fn with_watch_starts(client: Client) -> (Client, WatchStarts) {
     (Client::new(tower::service_fn(send), namespace), WatchStarts { accepted: starts, works_at: None })
 }
 
-/// What `watch` makes of the API `api`, which gets a client of its own; `Ok(None)` when the API server has accepted the watch and it
-/// lasts.
-pub fn watch_with_starts<K, S, T>(
+/// The events of [`crate::watch`] through a client of its own; `Ok(None)` when the API server has accepted the watch and it lasts.
+pub fn watch_with_starts<K>(
     client: &Client,
     api: impl FnOnce(Client) -> Api<K>,
-    watch: impl FnOnce(Api<K>) -> S,
-) -> BoxStream<'static, Result<Option<T>, watcher::Error>>
+    config: watcher::Config,
+    waits: Backoff,
+) -> BoxStream<'static, Result<Option<watcher::Event<K>>, watcher::Error>>
 where
-    S: Stream<Item = Result<T, watcher::Error>> + Send + 'static,
-    T: Send + 'static,
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let (client, starts) = with_watch_starts(client.clone());
-    stream::unfold((watch(api(client)).boxed(), starts), |(mut events, mut starts)| async move {
+    let events = crate::watch(api(client), config, waits).boxed();
+    stream::unfold((events, starts), |(mut events, mut starts)| async move {
         let said = tokio::select! {
             biased;
             () = starts.next() => Ok(None),
@@ -122,7 +125,6 @@ mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::Node;
     use kube::client::Body;
-    use kube::runtime::WatchStreamExt as _;
     use std::convert::Infallible;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -204,10 +206,9 @@ mod tests {
             }
         });
         // Longer than a watch has to last: the next one does not begin before that.
-        let waits = crate::Backoff { first: LASTS * 4, last: LASTS * 4 };
-        let events = watch_with_starts(&Client::new(serve, "ours"), Api::<Node>::all, |api| {
-            watcher::watcher(api, watcher::Config::default()).backoff(waits.series())
-        });
+        let waits = Backoff { first: LASTS * 4, last: LASTS * 4 };
+        let (client, config) = (Client::new(serve, "ours"), watcher::Config::default());
+        let events = watch_with_starts(&client, Api::<Node>::all, config, waits);
         let said = events.map(|event| match event {
             Ok(None) => "works",
             Ok(Some(event)) if is_answer(&event) => "listed",

@@ -1,7 +1,9 @@
-//! What the API server answered to a watch that failed.
+//! What the API server answered to a watch that failed, and what kind of failure that is. The classes are those of
+//! [`crate::CallError`].
 //!
-//! What it is not: what follows, such as another try (`kube` makes it), or the end of a watch whose kind is not installed.
+//! What it is not: what follows, such as another try (see [`crate::watch`]), or the end of a watch whose kind is not installed.
 
+use crate::call::serves_nobody;
 use kube::core::Status;
 use kube::runtime::watcher;
 
@@ -25,6 +27,28 @@ pub fn watch_code(error: &watcher::Error) -> Option<u16> {
     watch_status(error).map(|status| status.code)
 }
 
+/// Whether the API server serves nobody at the moment: it is unreachable, starting, overloaded, or has an internal error. The next try
+/// may succeed although nobody changes anything. An answer that cannot be decoded is no outage: the next one cannot be decoded either.
+pub fn watch_is_outage(error: &watcher::Error) -> bool {
+    match (watch_status(error), error) {
+        (Some(status), _) => serves_nobody(status),
+        (
+            None,
+            watcher::Error::InitialListFailed(error)
+            | watcher::Error::WatchStartFailed(error)
+            | watcher::Error::WatchFailed(error),
+        ) => {
+            matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_))
+        }
+        (None, watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion) => false,
+    }
+}
+
+/// Whether the version that a list or a watch should continue from is too old (410). The watcher lists again then.
+pub fn watch_is_expired(error: &watcher::Error) -> bool {
+    watch_code(error) == Some(410)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,6 +66,47 @@ mod tests {
             (watcher::Error::NoResourceVersion, None),
         ] {
             assert_eq!(watch_code(&error), want, "{error:?}");
+        }
+    }
+    #[test]
+    fn each_error_of_a_watch_has_its_class() {
+        let not_ready = "pools \"p\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: x";
+        let answer = |code: u16, said: &str| Box::new(Status::failure(said, "Reason").with_code(code));
+        // Columns: the answer's code and message; whether it is an outage, and whether the version is too old.
+        for (code, said, outage, expired) in [
+            (401, "who", false, false),
+            (403, "no", false, false),
+            (404, "no such kind", false, false),
+            (410, "too old", false, true),
+            (422, "invalid", false, false),
+            (422, not_ready, true, false),
+            (429, "later", true, false),
+            (500, "fault", true, false),
+            (503, "starting", true, false),
+        ] {
+            for error in [
+                watcher::Error::InitialListFailed(kube::Error::Api(answer(code, said))),
+                watcher::Error::WatchStartFailed(kube::Error::Api(answer(code, said))),
+                watcher::Error::WatchFailed(kube::Error::Api(answer(code, said))),
+                watcher::Error::WatchError(answer(code, said)),
+            ] {
+                let classes = (watch_is_outage(&error), watch_is_expired(&error));
+                assert_eq!(classes, (outage, expired), "{error:?}");
+            }
+        }
+        let json = serde_json::from_str::<bool>("x").unwrap_err();
+        let broken = || kube::Error::Service("connection refused".into());
+        for (error, outage) in [
+            (watcher::Error::InitialListFailed(broken()), true),
+            (watcher::Error::WatchStartFailed(broken()), true),
+            (
+                watcher::Error::WatchFailed(kube::Error::ReadEvents(std::io::ErrorKind::BrokenPipe.into())),
+                true,
+            ),
+            (watcher::Error::InitialListFailed(kube::Error::SerdeError(json)), false),
+            (watcher::Error::NoResourceVersion, false),
+        ] {
+            assert_eq!((watch_is_outage(&error), watch_is_expired(&error)), (outage, false), "{error:?}");
         }
     }
 }

@@ -3,6 +3,7 @@
 //! What it is not: a decision, or where changes arrive and what they make dirty (see `dirty`).
 
 use crate::cache::settings::{Setting, Settings};
+use crate::cache::store::Store;
 use crate::cache::stores::{SecretLocation, Stores};
 use crate::cache::watch::WatchedKind;
 use crate::change::Reaction;
@@ -169,6 +170,12 @@ impl Shared {
     /// Records a kind that is watched from now on.
     pub(crate) fn add_watched_kind(&self, kind: WatchedKind) {
         self.watched_kinds.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(kind));
+    }
+
+    /// The kind whose watch fills this cache. `None`: none does.
+    pub(crate) fn watch_of<T>(&self, cache: &Store<T>) -> Option<Arc<WatchedKind>> {
+        let all = self.watched_kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().find(|kind| std::ptr::addr_eq(Arc::as_ptr(&kind.cache), cache)).cloned()
     }
 
     /// Every kind that is watched.

@@ -163,7 +163,7 @@ pub(crate) async fn user_data(
 
 /// The report on a Secret that the API server refuses to change, with its message. `None`: another try may succeed.
 fn refused(secret: &Secret, error: &CallError) -> Option<NotUpdated> {
-    matches!(error.code(), Some(400 | 403 | 422)).then(|| NotUpdated {
+    error.is_refused().then(|| NotUpdated {
         kind: "Secret",
         name: secret.name_any(),
         uid: secret.metadata.uid.clone(),
@@ -243,15 +243,15 @@ mod tests {
     fn what_the_api_server_does_not_let_be_written_is_told_on_the_secret() {
         let mut secret = Secret::default();
         secret.metadata.name = Some("worker-user-data".to_owned());
-        let error = |code: u16| {
-            let status = kube::core::Status::failure("field is immutable when `immutable` is set", "Invalid")
-                .with_code(code);
+        let answer = |code: u16, said: &str| {
+            let status = kube::core::Status::failure(said, "Invalid").with_code(code);
             CallError::Api {
                 what: "write Secret worker-user-data".to_owned(),
                 source: Box::new(kube::Error::Api(Box::new(status))),
             }
         };
-        for code in [400, 403, 422] {
+        let error = |code| answer(code, "field is immutable when `immutable` is set");
+        for code in [400, 403, 413, 422] {
             let left = refused(&secret, &error(code)).unwrap();
             assert_eq!(
                 (left.name.as_str(), left.reason),
@@ -262,5 +262,12 @@ mod tests {
         for code in [409, 429, 500, 503] {
             assert!(refused(&secret, &error(code)).is_none(), "{code} may pass by itself");
         }
+        let denied = answer(409, "admission webhook \"w\" denied the request: not today");
+        assert!(refused(&secret, &denied).is_some(), "a webhook chooses the code itself");
+        let starts = "secrets \"s\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: x";
+        assert!(
+            refused(&secret, &answer(422, starts)).is_none(),
+            "an API server that starts passes by itself"
+        );
     }
 }

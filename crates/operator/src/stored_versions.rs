@@ -16,7 +16,7 @@
 //! What it is not: conversion, which is the API server's.
 
 use crate::objects::{marked, resource};
-use client::{Backoff, CallError, call, if_found};
+use client::{CallError, call, if_found, retry};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, PartialObjectMeta};
@@ -30,9 +30,8 @@ use tokio::time::Instant;
 const PAGE: u32 = 500;
 /// Writes in flight. Rewriting is no hurry, and others have the API server too.
 const AT_ONCE: usize = 4;
-/// How often a request is tried that may succeed when it is repeated, and the waits in between.
-const TRIES: u32 = 5;
-const RETRY: Backoff = Backoff { first: Duration::from_millis(500), last: Duration::from_secs(10) };
+/// How long a request is repeated while the API server serves nobody. The next pass goes on after that.
+const OUTAGE: Duration = Duration::from_secs(10);
 /// How often a list is begun again whose continuation has expired.
 const LISTS: u32 = 5;
 
@@ -172,22 +171,6 @@ pub(super) fn stale(there: &Value) -> Option<StaleVersions> {
     })
 }
 
-async fn retried<T, F>(what: &str, mut request: impl FnMut() -> F) -> Result<T, CallError>
-where
-    F: Future<Output = kube::Result<T>>,
-{
-    let mut tried = 0;
-    loop {
-        match call(|| what.to_owned(), request()).await {
-            Err(error) if error.is_outage() && tried + 1 < TRIES => {
-                tokio::time::sleep(RETRY.delay(tried)).await;
-                tried += 1;
-            }
-            answer => return answer,
-        }
-    }
-}
-
 /// The definition, with its status. `None`: there is none.
 pub(crate) async fn definition(client: &Client, name: &str) -> Result<Option<Value>, CallError> {
     let like = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"});
@@ -206,8 +189,9 @@ pub(super) async fn migrate(client: &Client, stale: &StaleVersions) -> Result<us
     let mut params = ListParams::default().limit(PAGE);
     let (mut count, mut lists) = (0, 1);
     loop {
-        let what = format!("list {} in pages", stale.resource.plural);
-        let page = match retried(&what, || all.list_metadata(&params)).await {
+        let what = || format!("list {} in pages", stale.resource.plural);
+        let list = || call(what, all.list_metadata(&params));
+        let page = match retry::on_outage(OUTAGE, drop, list).await {
             Err(error) if error.code() == Some(410) && lists < LISTS => {
                 lists += 1;
                 params.continue_token = None;
@@ -252,9 +236,10 @@ async fn rewrite(
         None => Api::all_with(client.clone(), &stale.resource),
     };
     let (params, nothing) = (PatchParams::default(), Patch::Merge(json!({})));
-    let what = format!("rewrite {} {name} in {}", stale.resource.kind, stale.resource.version);
+    let what = || format!("rewrite {} {name} in {}", stale.resource.kind, stale.resource.version);
+    let write = || call(what, api.patch_metadata(&name, &params, &nothing));
     // It may have been deleted meanwhile.
-    if_found(retried(&what, || api.patch_metadata(&name, &params, &nothing)).await).map(drop)
+    if_found(retry::on_outage(OUTAGE, drop, write).await).map(drop)
 }
 
 #[cfg(test)]
@@ -360,13 +345,5 @@ mod tests {
         );
         assert_eq!(settling.time_left(&at(3), begin + 64 * second + SETTLE), None);
         assert_eq!(settling.time_left(&at(3), begin + 640 * second), None);
-    }
-
-    #[test]
-    fn what_is_refused_is_not_tried_again_at_once() {
-        for (code, again) in [(429, true), (500, true), (503, true), (403, false), (409, false), (422, false)]
-        {
-            assert_eq!(error(code).is_outage(), again, "{code}");
-        }
     }
 }

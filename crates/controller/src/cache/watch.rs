@@ -9,11 +9,10 @@
 use crate::cache::store::{Cache, Change, Item, Store};
 use crate::io::backoff;
 use crate::io::connection::WATCH_SECONDS;
-use client::{WatchStarts, chain, is_answer, watch_code, with_watch_starts};
+use client::{WatchStarts, chain, is_answer, watch_code, watch_is_expired, with_watch_starts};
 use futures::StreamExt;
 use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch_kind};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
@@ -134,7 +133,7 @@ pub(crate) async fn follow<K, T>(
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let config = watcher::Config { page_size: Some(PAGE), ..config }.timeout(WATCH_SECONDS);
-    let open = || Box::pin(watch_kind(api.clone(), config.clone()).backoff(backoff::WATCH.series()));
+    let open = || Box::pin(client::watch(api.clone(), config.clone(), backoff::WATCH));
     let mut stream = open();
     let mut listing: BTreeMap<String, Item<T>> = BTreeMap::new();
     let mut undecodable: BTreeSet<String> = BTreeSet::new();
@@ -241,11 +240,6 @@ fn not_served(error: &watcher::Error) -> bool {
     matches!(watch_code(error), Some(403 | 404))
 }
 
-/// Whether the version that a list or watch should continue from is too old (HTTP 410).
-fn is_expired(error: &watcher::Error) -> bool {
-    watch_code(error) == Some(410)
-}
-
 /// Logs a failure of a watch when it begins, when it changes, from time to time while it lasts, and when it is over.
 #[derive(Debug, Default)]
 struct Trouble {
@@ -256,7 +250,7 @@ impl Trouble {
     fn tell(&mut self, kind: &str, error: &watcher::Error, remedy: &str) {
         let text = chain(error);
         // An expired version is the API's ordinary way to ask for a new list.
-        if is_expired(error) {
+        if watch_is_expired(error) {
             tracing::debug!(kind, "the watch expired; listing again: {text}");
             return;
         }
@@ -282,21 +276,6 @@ mod tests {
     use serde_json::json;
     use std::convert::Infallible;
     use std::sync::atomic::{AtomicUsize, Ordering};
-
-    #[test]
-    fn only_a_version_that_is_too_old_is_an_expired_watch() {
-        let status = |code| {
-            Box::new(kube::core::Status {
-                code,
-                message: "too old resource version".to_owned(),
-                ..Default::default()
-            })
-        };
-        assert!(is_expired(&watcher::Error::WatchError(status(410))));
-        assert!(is_expired(&watcher::Error::InitialListFailed(kube::Error::Api(status(410)))));
-        assert!(!is_expired(&watcher::Error::WatchError(status(500))));
-        assert!(!is_expired(&watcher::Error::NoResourceVersion));
-    }
 
     type Bytes = <kube::client::Body as http_body::Body>::Data;
 

@@ -23,8 +23,6 @@ pub type NodeUpdates = watch::Receiver<Option<NodeFacts>>;
 /// The first and the longest wait after the watch broke. The library's own back-off goes beyond a minute: an agent
 /// would see no change for that long after the API server is back. Half of each wait is random.
 const WAITS: Backoff = Backoff { first: Duration::from_millis(500), last: Duration::from_secs(8) };
-/// After a watch has lasted this long, the back-off starts again with the first wait.
-const QUIET: Duration = Duration::from_secs(30);
 
 /// How long the watch may show an older Node than the API server's last answer. Events normally arrive some hundredths
 /// of a second after the answer. If they do not arrive within this time, etcd may have been restored from a backup,
@@ -143,27 +141,6 @@ fn is_older(facts: &NodeFacts, than: &NodeFacts) -> bool {
     facts.uid == than.uid && version(facts).zip(version(than)).is_some_and(|(new, old)| new < old)
 }
 
-/// How long to wait before the watch is started again.
-#[derive(Debug, Default)]
-struct Reconnect {
-    tries: u32,
-    last: Option<Instant>,
-}
-
-impl Iterator for Reconnect {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        if self.last.is_some_and(|t| t.elapsed() > QUIET) {
-            self.tries = 0;
-        }
-        self.last = Some(Instant::now());
-        let wait = WAITS.delay(self.tries);
-        self.tries = self.tries.saturating_add(1);
-        Some(wait)
-    }
-}
-
 /// A watch of one object that starts with a new list whenever it breaks. The library resumes a broken watch at the
 /// version where it broke. If etcd was restored from a backup, the API server would then send nothing until it has
 /// passed that version again.
@@ -175,15 +152,15 @@ where
     K: kube::Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
     let begin = move || -> BoxStream<'static, _> { watcher(api.clone(), config.clone()).boxed() };
-    let first = (begin(), None, Reconnect::default());
-    stream::unfold((first, begin), |((mut watch, broken, mut reconnect), begin)| async move {
+    let first = (begin(), None, WAITS.series());
+    stream::unfold((first, begin), |((mut watch, broken, mut waits), begin)| async move {
         if let Some(wait) = broken {
             tokio::time::sleep(wait).await;
             watch = begin();
         }
         let event = watch.next().await?;
-        let broken = if event.is_err() { reconnect.next() } else { None };
-        Some((event, ((watch, broken, reconnect), begin)))
+        let broken = if event.is_err() { waits.next() } else { None };
+        Some((event, ((watch, broken, waits), begin)))
     })
 }
 
@@ -244,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_broken_watch_resumes_within_seconds_after_an_outage_of_any_length() {
-        let waits: Vec<Duration> = Reconnect::default().take(40).collect();
+        let waits: Vec<Duration> = WAITS.series().take(40).collect();
         assert!(waits.iter().all(|w| *w <= WAITS.last), "{waits:?}");
         assert!(
             waits.iter().take(1).all(|w| *w <= WAITS.first)

@@ -40,16 +40,8 @@ pub enum ListError {
         "the cluster has no MachineConfigPools and MachineConfigs: their CRDs are not installed; run \
         `mco install`"
     )]
-    NotInstalled(#[source] Box<kube::Error>),
-    /// A list was refused.
-    #[error("cannot list {kind} objects")]
-    Refused {
-        /// The kind.
-        kind: String,
-        /// The API server's answer.
-        source: Box<kube::Error>,
-    },
-    /// The list of an optional kind failed.
+    NotInstalled(#[source] CallError),
+    /// A list was refused, or one of its requests was not answered.
     #[error(transparent)]
     Call(#[from] CallError),
     /// The caller stopped waiting.
@@ -63,13 +55,7 @@ pub enum ListError {
 impl ListError {
     /// The API server refused a list because of a missing right.
     pub fn is_forbidden(&self) -> bool {
-        match self {
-            Self::Refused { source, .. } => {
-                matches!(&**source, kube::Error::Api(status) if status.code == 403)
-            }
-            Self::Call(error) => error.is_forbidden(),
-            Self::NotInstalled(_) | Self::Unanswered | Self::Late => false,
-        }
+        matches!(self, Self::Call(error) if error.is_forbidden())
     }
 }
 
@@ -144,7 +130,7 @@ async fn list_if_there(
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let all = ListParams::default();
-    match call(|| format!("cannot list {kind} objects"), api.list(&all)).await {
+    match call(|| cannot_list(kind), api.list(&all)).await {
         Ok(found) => {
             let objects = found.items.iter().map(|o| versioned(o, group, version, kind)).collect();
             Ok(Listed { objects, forbidden: vec![] })
@@ -164,14 +150,18 @@ where
     let api = Api::<K>::all(client.clone());
     let page = |params: ListParams| {
         let api = api.clone();
-        async move { api.list(&params).await }
+        async move { call(|| cannot_list(kind), api.list(&params)).await }
     };
     let mut all = Objects::new();
-    let listed = pages(page, |object: K| all.push(document(&object, group, kind))).await;
-    listed.map(|()| all).map_err(|error| match &error {
-        kube::Error::Api(status) if status.code == 404 => ListError::NotInstalled(Box::new(error)),
-        _ => ListError::Refused { kind: kind.to_owned(), source: Box::new(error) },
-    })
+    match pages(page, |object: K| all.push(document(&object, group, kind))).await {
+        Ok(()) => Ok(all),
+        Err(error) if error.is_not_found() => Err(ListError::NotInstalled(error)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn cannot_list(kind: &str) -> String {
+    format!("cannot list {kind} objects")
 }
 
 /// Goes through a list in pages, so that neither side holds thousands of objects at once. `page` makes one request.
@@ -211,6 +201,42 @@ fn versioned(of: &impl Serialize, group: &str, version: &str, kind: &str) -> (St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kube::client::Body;
+    use tokio::time::Instant;
+
+    /// An API server that answers each request with this code; 0: it breaks the connection, 1: it never answers.
+    fn answering(code: u16) -> kube::Client {
+        let serve = tower::service_fn(move |_: http::Request<Body>| async move {
+            match code {
+                0 => return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset)),
+                1 => std::future::pending().await,
+                _ => {}
+            }
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": "R", "message": "no"});
+            let body = Body::from(status.to_string().into_bytes());
+            Ok(http::Response::builder().status(code).body(body).unwrap())
+        });
+        kube::Client::new(serve, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_error_of_a_list_names_its_kind_and_what_kind_of_failure_it_is() {
+        let list = "cannot list MachineConfigPool objects";
+        for (code, says, forbidden, outage) in [
+            (403, format!("{list}: no (403 R)"), true, false),
+            (503, format!("{list}: no (503 R)"), false, true),
+            (0, format!("{list}: "), false, true),
+            (1, format!("{list}: no answer within 30 s"), false, true),
+            (404, "the cluster has no MachineConfigPools and MachineConfigs".to_owned(), false, false),
+        ] {
+            let begin = Instant::now();
+            let error = for_rendering(&answering(code)).await.unwrap_err();
+            assert!(client::chain(&error).starts_with(&says), "{}", client::chain(&error));
+            let is_outage = matches!(&error, ListError::Call(error) if error.is_outage());
+            assert_eq!((error.is_forbidden(), is_outage), (forbidden, outage), "{code}: {error:?}");
+            assert!(begin.elapsed() <= client::REQUEST_TIMEOUT * 2, "{code}: {:?}", begin.elapsed());
+        }
+    }
 
     #[test]
     fn each_page_of_a_list_is_requested_with_the_token_of_the_previous_one() {

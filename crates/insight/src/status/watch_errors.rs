@@ -1,6 +1,6 @@
 //! Errors of the watches that read pools and nodes, and which watches fail at the moment.
 
-use client::{CallError, watch_code};
+use client::{CallError, watch_code, watch_is_expired, watch_is_outage};
 use kube::runtime::watcher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -66,26 +66,10 @@ impl FollowError {
             Self::Late => true,
             Self::NotInstalled(_) | Self::Ended => false,
             Self::Call(error) => error.is_outage(),
-            Self::List(error) => match (watch_code(error), &**error) {
-                (Some(code), _) => is_busy(code),
-                (
-                    None,
-                    watcher::Error::InitialListFailed(error)
-                    | watcher::Error::WatchStartFailed(error)
-                    | watcher::Error::WatchFailed(error),
-                ) => matches!(
-                    error,
-                    kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_)
-                ),
-                (None, _) => false,
-            },
+            // A version that is too old asks for a new list.
+            Self::List(error) => watch_is_outage(error) || watch_is_expired(error),
         }
     }
-}
-
-/// Whether the API server is overloaded or starting, or its answer (410) asks for a new list.
-fn is_busy(code: u16) -> bool {
-    code == 429 || code == 410 || code >= 500
 }
 
 pub(super) fn refused(error: watcher::Error) -> FollowError {

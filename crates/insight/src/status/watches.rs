@@ -8,13 +8,12 @@ use api::k8s::{Node, Pod};
 use api::names::{label, part};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, PinnedImageSet};
 use api::v1alpha1::RolloutPolicy;
-use client::{is_answered, watch_with_starts};
+use client::{Backoff, is_answered, watch_with_starts};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::{NotUsed, Object, PartialObjectMeta};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use rollout::Streams;
 use rollout::view::EtcdMember;
@@ -23,6 +22,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt::Debug;
 use std::pin::Pin;
+use std::time::Duration;
+
+/// Waits between tries of a watch that fails. Somebody looks at the screen: the end of an outage is seen after the last one at the
+/// latest.
+const WATCH: Backoff = Backoff { first: Duration::from_millis(500), last: Duration::from_secs(10) };
 
 /// An event of one of the watches.
 #[allow(clippy::large_enum_variant, reason = "it lives for a moment, and one at a time")]
@@ -115,8 +119,7 @@ fn watch<K>(
 where
     K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let events = watch_with_starts(client, api, |api| watcher(api, which).default_backoff());
-    events.map(message_of(kind, seen)).boxed()
+    watch_with_starts(client, api, which, WATCH).map(message_of(kind, seen)).boxed()
 }
 
 /// Starts the watches of all kinds that the cluster has and this person may read.

@@ -9,16 +9,13 @@ use api::first_boot_nodes;
 use api::names::annotation::{CUSTOM_POOL_LABELS_APPLIED, FIRST_BOOT_NODES};
 use api::names::{MASTER, WORKER};
 use api::v1::MachineConfigPool;
-use client::{CallError, call};
+use client::{CallError, call, retry};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node, Secret};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
-
-/// How often a change of a pool is tried: its status, and with it its resourceVersion, changes with every node that moves.
-const TRIES: usize = 10;
 
 /// A token that is to be created.
 #[derive(Debug, Clone)]
@@ -112,7 +109,8 @@ fn left_over(node: &Node, pool: &str) -> Option<String> {
 }
 
 async fn add_to_pool(pools: &Api<MachineConfigPool>, pool: &str, node: &str) -> Result<(), TokenError> {
-    for _ in 0..TRIES {
+    // A pool's status, and with it its resourceVersion, changes with every node that moves.
+    let add = || async {
         let object = call(|| format!("get MachineConfigPool {pool}"), pools.get(pool)).await?;
         let Some(list) = first_boot_nodes::with(object.metadata.annotations.as_ref(), node) else {
             return Ok(());
@@ -120,15 +118,16 @@ async fn add_to_pool(pools: &Api<MachineConfigPool>, pool: &str, node: &str) -> 
         let version = object.metadata.resource_version;
         let metadata = json!({"resourceVersion": version, "annotations": {FIRST_BOOT_NODES: list}});
         let (params, patch) = (PatchParams::default(), Patch::Merge(json!({ "metadata": metadata })));
-        let what = || format!("change MachineConfigPool {pool}");
-        match call(what, pools.patch(pool, &params, &patch)).await {
-            Ok(_) => return Ok(()),
-            // The pool has changed meanwhile: read it again and add the node to what it says now.
-            Err(error) if error.is_conflict() => {}
-            Err(error) => return Err(error.into()),
+        call(|| format!("change MachineConfigPool {pool}"), pools.patch(pool, &params, &patch))
+            .await
+            .map(drop)
+    };
+    match retry::on_conflict(add).await {
+        Err(error) if error.is_conflict() && !error.is_refused() => {
+            Err(TokenError::Contended { pool: pool.to_owned() })
         }
+        done => Ok(done?),
     }
-    Err(TokenError::Contended { pool: pool.to_owned() })
 }
 
 /// The tokens of a cluster.

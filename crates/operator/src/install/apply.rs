@@ -87,10 +87,7 @@ async fn one(client: &Client, step: &Step) -> Result<(), InstallError> {
             }
             WriteMode::CreateIfMissing => {
                 let object = serde_json::from_value(step.object.clone()).map_err(kube::Error::SerdeError)?;
-                match api.create(&PostParams::default(), &object).await {
-                    Err(kube::Error::Api(e)) if e.code == 409 => Ok(()),
-                    other => other.map(drop),
-                }
+                api.create(&PostParams::default(), &object).await.map(drop)
             }
             WriteMode::Update(patch) => {
                 let params =
@@ -99,11 +96,11 @@ async fn one(client: &Client, step: &Step) -> Result<(), InstallError> {
             }
         }
     };
-    match call(|| step.to_string(), request).await {
-        Err(error) if error.is_conflict() && matches!(step.how, WriteMode::Update(_)) => {
-            Err(InstallError::Changed)
-        }
-        done => Ok(done?),
+    match (call(|| step.to_string(), request).await, &step.how) {
+        // A webhook may deny with this code, too: nothing exists then.
+        (Err(error), WriteMode::CreateIfMissing) if error.is_conflict() && !error.is_refused() => Ok(()),
+        (Err(error), WriteMode::Update(_)) if error.is_conflict() => Err(InstallError::Changed),
+        (done, _) => Ok(done?),
     }
 }
 
@@ -127,5 +124,43 @@ pub(crate) async fn established(client: &Client, definition: &Value) -> Result<(
             return Err(InstallError::NotEstablished { name: name.to_owned(), why });
         }
         tokio::time::sleep(ESTABLISH_POLL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::client::Body;
+
+    /// An API server that answers everything with a conflict.
+    fn conflicts(said: &'static str) -> Client {
+        let serve = tower::service_fn(move |_: http::Request<Body>| async move {
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 409, "reason": "R", "message": said});
+            let body = Body::from(status.to_string().into_bytes());
+            Ok::<_, std::io::Error>(http::Response::builder().status(409).body(body).unwrap())
+        });
+        Client::new(serve, "default")
+    }
+
+    #[tokio::test]
+    async fn a_conflict_is_no_failure_only_where_the_object_need_only_exist() {
+        let exists = "machineconfigpools \"worker\" already exists";
+        let denied = "admission webhook \"w\" denied the request: not today";
+        for (how, said, want) in [
+            (WriteMode::CreateIfMissing, exists, "done"),
+            (WriteMode::CreateIfMissing, denied, denied),
+            (WriteMode::Update(json!({})), exists, "it has changed"),
+            (WriteMode::Apply, exists, exists),
+        ] {
+            let object = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+                "metadata": {"name": "worker"}});
+            let step = Step { how, object };
+            let found = match one(&conflicts(said), &step).await {
+                Ok(()) => "done".to_owned(),
+                Err(InstallError::Changed) => "it has changed".to_owned(),
+                Err(error) => client::chain(&error),
+            };
+            assert!(found.contains(want), "{step}: {found}");
+        }
     }
 }

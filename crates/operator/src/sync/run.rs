@@ -29,7 +29,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DynamicObject};
 use kube::core::PartialObjectMeta;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use kube::{Client, Resource};
 use listen::tls::TlsProfile;
 use listen::{Access, Endpoint, Health, ListenError};
@@ -45,6 +45,8 @@ use tokio_util::sync::CancellationToken;
 const SETTLE: Duration = Duration::from_millis(500);
 /// The waits after passes that failed: jitter keeps several operators, and several clusters, apart.
 const RETRY: Backoff = Backoff { first: Duration::from_secs(1), last: Duration::from_secs(60) };
+/// The waits between tries of a watch that fails. A kind that is served again is watched after the last one at the latest.
+const WATCH: Backoff = Backoff { first: Duration::from_millis(500), last: Duration::from_secs(10) };
 /// While something is waited for, a pass is made at least this often: pods tell of their trouble without any change of what
 /// is watched.
 const WAITING: Duration = Duration::from_secs(10);
@@ -278,11 +280,19 @@ async fn term(mut syncer: Syncer) {
     }
 }
 
-fn of<K>(api: Api<PartialObjectMeta<K>>, config: watcher::Config) -> BoxStream<'static, ()>
+/// Yields when one of these objects changes, and when they were listed: a change may have come before that.
+fn of<K>(api: Api<K>, config: watcher::Config) -> BoxStream<'static, ()>
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    watcher::watcher(api, config).default_backoff().map(|_| ()).boxed()
+    let changes = client::watch(api, config, WATCH);
+    changes.filter_map(|event| std::future::ready(is_change(&event).then_some(()))).boxed()
+}
+
+/// Whether an event of a watch may tell of a change. A failure does not, and neither does the begin of a list, which comes before the
+/// API server is asked: while it refuses lists, each try would begin a pass.
+fn is_change<K>(event: &watcher::Result<watcher::Event<K>>) -> bool {
+    event.as_ref().is_ok_and(client::is_answer)
 }
 
 /// What is watched besides what booting machines need.
@@ -312,8 +322,8 @@ impl Followed {
     }
 }
 
-/// Yields when something that a pass depends on changes. An error of a watch counts as a change: the pass reports it. Kinds
-/// and namespaces that are not there are not watched: each attempt would be such an error.
+/// Yields when something that a pass depends on changes. Kinds and namespaces that are not there are not watched: each attempt would
+/// fail.
 fn changes(syncer: &Syncer, followed: &Followed) -> SelectAll<BoxStream<'static, ()>> {
     let (by_settings, prometheus) = (followed.by_settings, followed.prometheus);
     let client = &syncer.client;
@@ -361,7 +371,7 @@ fn changes(syncer: &Syncer, followed: &Followed) -> SelectAll<BoxStream<'static,
         }
         for (kind, plural, name) in &followed.kinds {
             let api = openshift::api::<PartialObjectMeta<DynamicObject>>(client, kind, plural);
-            streams.push(watcher::watcher(api, named(name)).default_backoff().map(|_| ()).boxed());
+            streams.push(of(api, named(name)));
         }
         // The Secrets that they push with; of these, the controller may read no others.
         streams.push(of(Api::<PartialObjectMeta<MachineOSConfig>>::all(client.clone()), all.clone()));
@@ -371,7 +381,7 @@ fn changes(syncer: &Syncer, followed: &Followed) -> SelectAll<BoxStream<'static,
         if let Some(api) = resource(&super::machine_configuration::new())
             .map(|r| Api::<PartialObjectMeta<DynamicObject>>::all_with(client.clone(), &r))
         {
-            streams.push(watcher::watcher(api, named(CLUSTER)).default_backoff().map(|_| ()).boxed());
+            streams.push(of(api, named(CLUSTER)));
         }
         let kept = all.labels(&kept_label());
         let served = |kind: &&Kind| match kind.kind {
@@ -381,10 +391,7 @@ fn changes(syncer: &Syncer, followed: &Followed) -> SelectAll<BoxStream<'static,
             _ => followed.mutates,
         };
         let apis = KINDS.iter().filter(served).flat_map(|kind| kind.apis(client));
-        let watched = |api: Api<PartialObjectMeta<DynamicObject>>| {
-            watcher::watcher(api, kept.clone()).default_backoff().map(|_| ()).boxed()
-        };
-        apis.for_each(|api| streams.push(watched(api)));
+        apis.for_each(|api: Api<PartialObjectMeta<DynamicObject>>| streams.push(of(api, kept.clone())));
     }
     streams
 }

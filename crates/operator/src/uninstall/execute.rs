@@ -2,7 +2,7 @@
 
 use super::UninstallError;
 use super::find::{held, nodes};
-use super::patience::{LastWord, answered, despite_conflicts};
+use super::last_word::LastWord;
 use super::plan::{Action, Plan, TAINTS, cleaning, kept_finalizers, pods_of, releasing, waited_for};
 use super::restore::pause;
 use crate::objects::Key;
@@ -11,7 +11,7 @@ use crate::sync::cluster::{api_of, delete, pods};
 use api::k8s::{Node, Pod};
 use api::names::own;
 use api::text::names;
-use client::{CallError, call, if_found};
+use client::{CallError, call, if_found, retry};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -115,18 +115,19 @@ async fn leave(
     let patch = Patch::Merge(json!({"metadata": {"annotations": {own::LEAVE: request}}}));
     let (api, patch) = (&api, &patch);
     let send = async |node: &String| {
-        let ask = async || {
-            let params = PatchParams::default();
+        let params = PatchParams::default();
+        let ask = || async {
             call(|| format!("patch Node {node}"), api.patch_metadata(node, &params, patch)).await.map(drop)
         };
-        not_found_is_done(answered(GOING, drop, ask).await)
+        not_found_is_done(retry::on_outage(GOING, drop, ask).await)
     };
     futures::stream::iter(asked).map(send).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
     let (start, mut last_word) = (Instant::now(), LastWord::now());
     loop {
-        let list = async || call(|| "list Nodes".to_owned(), api.list_metadata(&ListParams::default())).await;
-        let seen =
-            answered(GOING, |why| progress(Step::Waits(format!("the API server: {why}"))), list).await?;
+        let list =
+            || async { call(|| "list Nodes".to_owned(), api.list_metadata(&ListParams::default())).await };
+        let tell = |why| progress(Step::Waits(format!("the API server: {why}")));
+        let seen = retry::on_outage(GOING, tell, list).await?;
         let seen: Vec<Value> = seen.items.iter().map(|node| json!(node)).collect();
         let (open, silent) = waited_for(&seen, asked, &request, start.elapsed());
         if open.is_empty() {
@@ -148,32 +149,38 @@ async fn gone(
 ) -> Result<(), UninstallError> {
     let Some(api) = api_of(client, object) else { return Ok(()) };
     let key = Key::of(object);
-    let (start, mut last_word) = (Instant::now(), LastWord::now());
+    let (mut start, mut last_word) = (Instant::now(), LastWord::now());
     loop {
-        let there = match call(|| format!("get {key}"), api.get_metadata(&key.name)).await {
-            Ok(found) if found.metadata.uid.as_deref() == object["metadata"]["uid"].as_str() => true,
+        let mut was_away = false;
+        let mut tell = |why: String| {
+            was_away = true;
+            progress(Step::Waits(format!("the API server: {why}")));
+        };
+        let get = || call(|| format!("get {key}"), api.get_metadata(&key.name));
+        let there = match if_found(retry::on_outage(GOING, &mut tell, get).await)? {
+            None => false,
+            Some(found) if found.metadata.uid.as_deref() == object["metadata"]["uid"].as_str() => true,
             // An operator that was not ended yet has made it again.
-            Ok(found) if is_applied_by_us(&json!(found)) => {
+            Some(found) if is_applied_by_us(&json!(found)) => {
                 let mut again = object.clone();
                 again["metadata"]["uid"] = json!(found.metadata.uid);
                 delete(client, &again).await?;
                 true
             }
             // Somebody has made another one since: that is theirs.
-            Ok(_) => false,
-            Err(error) if error.is_not_found() => false,
-            Err(error) if error.is_outage() => true,
-            Err(error) => return Err(error.into()),
+            Some(_) => false,
         };
         let running = match pods_of(object).filter(|s| !there && !s.is_empty()) {
-            Some(selector) => match pods(client, &selector).await {
-                Ok(pods) => Some(pods.iter().map(place).collect()),
-                // They may still run.
-                Err(error) if error.is_outage() => Some(vec![format!("unknown ({})", error.chain())]),
-                Err(error) => return Err(error.into()),
-            },
+            Some(selector) => {
+                let pods = retry::on_outage(GOING, &mut tell, || pods(client, &selector)).await?;
+                Some(pods.iter().map(place).collect())
+            }
             None => None,
         };
+        if was_away {
+            // Nobody could end anything meanwhile.
+            start = Instant::now();
+        }
         let running = running.filter(|pods: &Vec<String>| !pods.is_empty());
         let waited = start.elapsed().as_secs();
         match running {
@@ -217,7 +224,7 @@ async fn release(client: &Client, object: &Value) -> Result<(), UninstallError> 
     );
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let key = Key::of(object);
-    let remove = async || {
+    let remove = || async {
         let there = json!(call(|| format!("get {key}"), api.get_metadata(&key.name)).await?);
         let Some(kept) = kept_finalizers(&there) else { return Ok(()) };
         // They are a list, in which others have theirs: what is written is bound to the version that was read.
@@ -226,7 +233,7 @@ async fn release(client: &Client, object: &Value) -> Result<(), UninstallError> 
         let params = PatchParams::default();
         call(|| format!("patch {key}"), api.patch_metadata(&key.name, &params, &patch)).await.map(drop)
     };
-    not_found_is_done(despite_conflicts(remove).await)
+    not_found_is_done(retry::on_conflict(remove).await)
 }
 
 async fn clean(
@@ -245,7 +252,7 @@ async fn clean(
         return Ok(());
     }
     // Taints are a list: what is written is bound to the version that was read.
-    let remove = async || {
+    let remove = || async {
         let there = call(|| format!("get Node {node}"), api.get(node)).await?;
         let taints = there.spec.and_then(|s| s.taints).unwrap_or_default();
         let rest: Vec<_> = taints.into_iter().filter(|t| !TAINTS.contains(&t.key.as_str())).collect();
@@ -253,5 +260,53 @@ async fn clean(
         let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "spec": {"taints": rest}}));
         call(|| format!("patch Node {node}"), api.patch(node, &params, &patch)).await.map(drop)
     };
-    not_found_is_done(despite_conflicts(remove).await)
+    not_found_is_done(retry::on_conflict(remove).await)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::client::Body;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// An API server that serves nobody at requests `from` to `until`. The object is gone, and it has no pods.
+    fn away(from: usize, until: usize) -> Client {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let serve = tower::service_fn(move |request: http::Request<Body>| {
+            let is_away = (from..until).contains(&asked.fetch_add(1, Ordering::SeqCst));
+            let failure = |code| json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "starts"});
+            let (code, answer) = match request.uri().path().ends_with("/pods") {
+                _ if is_away => (503, failure(503)),
+                true => (200, json!({"metadata": {}, "items": []})),
+                false => (404, failure(404)),
+            };
+            let body = Body::from(answer.to_string().into_bytes());
+            async move { Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap()) }
+        });
+        Client::new(serve, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_is_not_said_to_stay_while_the_api_server_is_away() {
+        let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "o", "namespace": api::names::NAMESPACE, "uid": "u"},
+            "spec": {"selector": {"matchLabels": {"app": "o"}}}});
+        // Columns: the requests that fail, whether it ends well, and how often it is said what is waited for.
+        for (from, until, ends_well, told) in [
+            (0, 0, true, 0),
+            (0, 3, true, 1),
+            (1, 4, true, 1),
+            (0, usize::MAX, false, 1),
+            (1, usize::MAX, false, 1),
+        ] {
+            let mut said = vec![];
+            let done = gone(&away(from, until), &object, &mut |step| said.push(step.to_string())).await;
+            assert_eq!(done.is_ok(), ends_well, "{from} {until}: {done:?}");
+            assert_eq!(said.len(), told, "{from} {until}: {said:?}");
+            assert!(said.iter().all(|what| what.starts_with("waiting for the API server: ")), "{said:?}");
+            if let Err(error) = done {
+                assert!(matches!(&error, UninstallError::Call(error) if error.is_outage()), "{error:?}");
+            }
+        }
+    }
 }

@@ -15,7 +15,7 @@
 
 mod execute;
 mod find;
-mod patience;
+mod last_word;
 mod plan;
 mod restore;
 

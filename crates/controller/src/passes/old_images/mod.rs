@@ -14,6 +14,7 @@ mod remove;
 use crate::cache::settings::STREAMS;
 use crate::cache::store::KNOWN_AGAIN;
 use crate::cache::trimmed::Config;
+use crate::cache::watch::WatchedKind;
 use crate::change::{Changed, DirtyKeys, Effects, KnownObjects as Caches};
 use crate::io::clock::now;
 use crate::io::events::{Source, reference};
@@ -78,8 +79,6 @@ pub(crate) const PASS: Descriptor = Descriptor {
 
 /// How long until a deletion is tried again that may pass by itself.
 const PAUSE: Backoff = Backoff { first: Duration::from_secs(60), last: Duration::from_secs(3600) };
-/// Kinds that may name images and are read from the caches, once these are as new as the API server: whole objects are large.
-const CACHED: [&str; 3] = ["MachineConfig", "ControllerConfig", kind::STREAMS.name];
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 
@@ -206,8 +205,10 @@ impl Cleaner {
                 None => break,
             }
         }
-        for followed in shared.watched_kinds().iter().filter(|f| CACHED.contains(&f.kind.as_str())) {
-            if !is_current(followed).await? {
+        for watched in watched_caches(shared) {
+            // A cache that nothing watches may be of any age.
+            let Some(watched) = watched else { return Ok(Verdict::Later) };
+            if !is_current(&watched).await? {
                 return Ok(Verdict::Later);
             }
         }
@@ -326,6 +327,18 @@ impl Cleaner {
         let first = self.waits().values().map(|(_, at)| *at).min()?;
         Some(first.saturating_duration_since(Instant::now()).max(Duration::from_secs(1)))
     }
+}
+
+/// The watches that fill the caches of [`in_caches`] which are not read from the API server: whole objects are large. `None` for a
+/// cache that no watch fills.
+fn watched_caches(shared: &Shared) -> [Option<Arc<WatchedKind>>; 3] {
+    let stores = &shared.stores;
+    let streams = shared.settings.store(STREAMS);
+    [
+        shared.watch_of(&*stores.configs),
+        shared.watch_of(&*stores.controller_configs),
+        streams.and_then(|streams| shared.watch_of(&**streams)),
+    ]
 }
 
 /// Names of images in the caches, besides those of builds and MachineOSConfigs. `None`: what names images is not known as a whole,

@@ -8,9 +8,9 @@ use super::*;
 use crate::cache::store::Store;
 use crate::cache::watch::{ReadRequirement, WatchedKind};
 use crate::fake_server::{answer, insecure, item, put_pool, shared};
-use api::v1::MachineConfig;
 use futures::FutureExt as _;
 use kube::api::ApiResource;
+use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -86,6 +86,8 @@ enum Cache {
     InTroubleLater,
     /// There is a MachineConfig that has not arrived.
     Behind,
+    /// No watch fills the cache of this kind.
+    Unwatched(&'static str),
 }
 
 impl World {
@@ -195,14 +197,22 @@ async fn passes(world: World, registry: &str) -> [(Vec<Pushed>, Outcome); 2] {
     }));
     put_pool(&shared);
     *configs_of_world.lock().unwrap() = Some(shared.stores.configs.clone());
-    let api = Api::all_with(shared.client.clone(), &ApiResource::erase::<MachineConfig>(&()));
-    shared.add_watched_kind(WatchedKind {
-        kind: "MachineConfig".to_owned(),
-        need: ReadRequirement::Always,
-        api,
-        which: kube::runtime::watcher::Config::default(),
-        cache: shared.stores.configs.clone(),
-    });
+    let streams = shared.settings.store(STREAMS).unwrap().clone();
+    let watched: [(&str, Arc<dyn crate::cache::store::Cache>); 3] = [
+        ("MachineConfig", shared.stores.configs.clone()),
+        ("ControllerConfig", shared.stores.controller_configs.clone()),
+        ("OSImageStream", streams),
+    ];
+    for (kind, cache) in watched.into_iter().filter(|(kind, _)| world_cache != Cache::Unwatched(kind)) {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(api::names::GROUP, "v1", kind));
+        shared.add_watched_kind(WatchedKind {
+            kind: kind.to_owned(),
+            need: ReadRequirement::Always,
+            api: Api::all_with(shared.client.clone(), &resource),
+            which: kube::runtime::watcher::Config::default(),
+            cache,
+        });
+    }
     if world_cache == Cache::InTrouble {
         shared.stores.configs.set_trouble(Some("refused".to_owned()));
     }
@@ -292,7 +302,8 @@ async fn what_may_pass_is_tried_again_later_and_the_list_says_why() {
 #[tokio::test]
 async fn while_it_is_not_known_what_names_images_nothing_goes_and_it_is_looked_again() {
     let (registry, asked) = fake_registry(202).await;
-    for cache in [Cache::InTrouble, Cache::InTroubleLater, Cache::Behind] {
+    let unwatched = ["MachineConfig", "ControllerConfig", "OSImageStream"].map(Cache::Unwatched);
+    for cache in [Cache::InTrouble, Cache::InTroubleLater, Cache::Behind].into_iter().chain(unwatched) {
         let one = pushed(&registry);
         let [(list, outcome), (still, again)] =
             passes(World { cache, ..World::of(vec![one.clone()]) }, &registry).await;

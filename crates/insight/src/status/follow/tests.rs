@@ -63,6 +63,7 @@ fn an_api_server_that_is_away_or_busy_is_asked_again_and_one_that_refuses_is_not
         (refused(kube::runtime::watcher::Error::WatchStartFailed(broken())), true),
         (list(answer(503)), true),
         (list(answer(429)), true),
+        (list(answer(410)), true),
         (list(answer(401)), false),
         (list(answer(403)), false),
         // The kinds are not installed.

@@ -100,7 +100,7 @@ fn pod_of(code: u16) -> (Syncer, Arc<std::sync::Mutex<Vec<String>>>) {
 /// An uninstall deletes the operator's Deployment first. Its pod sees that before the kubelet has ended it.
 #[tokio::test]
 async fn a_pod_whose_deployment_is_gone_does_not_make_it_again() {
-    let wanted = crate::settings_object::CheckedSettings { image: "mco:1".to_owned(), ..Default::default() };
+    let wanted = CheckedSettings { image: "mco:1".to_owned(), ..Default::default() };
     let (gone, written) = pod_of(404);
     let mut passed = PassResult::default();
     match gone.own(plan::own, &wanted, &mut passed).await {
@@ -122,7 +122,7 @@ async fn a_pod_whose_deployment_is_gone_does_not_make_it_again() {
 /// What was read is gone when it is written.
 #[tokio::test]
 async fn an_object_that_was_read_is_written_with_its_uid() {
-    let wanted = crate::settings_object::CheckedSettings { image: "mco:1".to_owned(), ..Default::default() };
+    let wanted = CheckedSettings { image: "mco:1".to_owned(), ..Default::default() };
     let (syncer, written) = pod_of(404);
     let deployment = serde_json::json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {
         "name": "machine-config-operator", "namespace": api::names::NAMESPACE, "uid": "before"}});

@@ -7,18 +7,18 @@ use super::plan::{
 use crate::objects::FIELD_MANAGER;
 use crate::sync::cluster;
 use crate::uninstall::UninstallError;
-use crate::uninstall::patience::{LastWord, answered};
+use crate::uninstall::last_word::LastWord;
 use api::k8s::{Node, Pod};
 use api::names::{EMPTY_CONFIG, annotation, own};
 use api::v1::MachineConfigPool;
-use client::{CallError, call};
+use client::{CallError, call, retry};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use rollout::view::{EtcdMember, Names, NodeView};
 use serde_json::{Map, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -132,6 +132,7 @@ impl Watch {
 /// Takes all nodes back, and returns those that could not be restored, with the reason; with `force` only, else that is an
 /// error. `limit`: how long one node may take.
 ///
+/// # Errors
 /// Nodes that fail, do not answer or take too long; a pool that somebody resumes meanwhile; the API server's answer, or that it
 /// does not answer for `limit`. Nothing was removed then, and the pools are paused.
 pub async fn restore_hosts(
@@ -145,8 +146,10 @@ pub async fn restore_hosts(
     // Since when none of the nodes that are to go could be sent.
     let mut unsent: Option<Instant> = None;
     loop {
-        let seen = async || Ok((cluster::pools(client).await?, nodes(client).await?, etcd(client).await?));
-        let (pools, nodes, etcd) = answered(limit, |why| progress(Progress::Unanswered(why)), seen).await?;
+        let seen =
+            || async { Ok((cluster::pools(client).await?, nodes(client).await?, etcd(client).await?)) };
+        let tell = |why| progress(Progress::Unanswered(why));
+        let (pools, nodes, etcd) = retry::on_outage(limit, tell, seen).await?;
         let resumed = unpaused_pools(&pools);
         if !resumed.is_empty() {
             return Err(UninstallError::Resumed { pools: resumed });
@@ -236,9 +239,10 @@ pub(crate) async fn pause(
     limit: Duration,
     progress: &mut impl FnMut(Progress),
 ) -> Result<(), UninstallError> {
-    let mut paused = vec![];
+    let paused = Mutex::new(vec![]);
     let tell = |why| progress(Progress::Unanswered(why));
-    answered(limit, tell, async || pause_once(client, &mut paused).await).await?;
+    retry::on_outage(limit, tell, || pause_once(client, &paused)).await?;
+    let paused = paused.into_inner().unwrap_or_else(PoisonError::into_inner);
     if !paused.is_empty() {
         progress(Progress::Paused(paused));
     }
@@ -246,14 +250,14 @@ pub(crate) async fn pause(
 }
 
 /// Pauses the pools that are not, and adds their names to `paused`.
-async fn pause_once(client: &Client, paused: &mut Vec<String>) -> Result<(), CallError> {
+async fn pause_once(client: &Client, paused: &Mutex<Vec<String>>) -> Result<(), CallError> {
     let pools = cluster::pools(client).await?;
     let api: Api<MachineConfigPool> = Api::all(client.clone());
     for name in pools.iter().filter(|p| !p.spec.paused).map(|p| p.name_any()) {
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let patch = Patch::Merge(json!({"spec": {"paused": true}}));
         call(|| format!("pause MachineConfigPool {name}"), api.patch(&name, &params, &patch)).await?;
-        paused.push(name);
+        paused.lock().unwrap_or_else(PoisonError::into_inner).push(name);
     }
     Ok(())
 }
@@ -261,7 +265,6 @@ async fn pause_once(client: &Client, paused: &mut Vec<String>) -> Result<(), Cal
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Mutex;
 
     fn refusal(code: u16, message: &str) -> (u16, serde_json::Value) {
         let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": "Invalid", "message": message});

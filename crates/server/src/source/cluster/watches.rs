@@ -13,7 +13,6 @@ use futures::stream::{BoxStream, SelectAll};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
-use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
@@ -105,9 +104,7 @@ impl Reader {
     where
         K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
-        let which = which.timeout(WATCH_SECONDS);
-        let events =
-            watch_with_starts(&self.0, api, |api| watcher::watcher(api, which).backoff(WATCH.series()));
+        let events = watch_with_starts(&self.0, api, which.timeout(WATCH_SECONDS), WATCH);
         let message = move |event: Result<Option<Event<K>>, watcher::Error>| WatchMessage {
             kind,
             answered: is_answered(&event),
