@@ -15,7 +15,7 @@ mod candidacy;
 
 pub use candidacy::Candidacy;
 
-use crate::call::{CallError, call};
+use crate::call::{CallError, call, call_within};
 use crate::process_counts::ProcessCounts;
 use api::k8s::ObjectMeta;
 use api::names::{NAMESPACE, own};
@@ -32,7 +32,8 @@ use tokio_util::sync::CancellationToken;
 
 /// A holder that is silent for this long counts as dead.
 const DURATION: Duration = Duration::from_secs(15);
-/// How often the lease is renewed; several tries fit into [`GIVE_UP`].
+/// How often the lease is renewed, and how long a try waits for the lease to be read: after a connection that died, a holder has
+/// time for another try.
 const RENEW: Duration = Duration::from_secs(4);
 /// If the holder could not renew for this long it stops acting, before anyone else may start.
 const GIVE_UP: Duration = Duration::from_secs(11);
@@ -163,18 +164,23 @@ async fn campaign(me: ByLease, leading: watch::Sender<Role>, stop: CancellationT
     let mut begun: Option<(Instant, Handover)> = None;
     loop {
         let attempt = Instant::now();
-        // Neither a try nor a pause may last beyond the moment when we must stop.
+        // Neither a try nor a pause may last beyond the moment when we must stop. A candidate has as much time as a holder: a
+        // write that it gives up too early may still take the lease, and then nobody leads.
         let left = |renewed: Option<Instant>| renewed.map(|at| GIVE_UP.saturating_sub(at.elapsed()));
-        let limit = left(renewed).map_or(RENEW, |left| left.min(RENEW));
+        let limit = left(renewed).unwrap_or(GIVE_UP);
         let counts = ProcessCounts { holder: me.identity.clone(), ..(me.count)() };
-        let result = tokio::time::timeout(limit, attempt_once(&api, me.name, &counts, &mut seen)).await;
+        let result = tokio::select! {
+            result = tokio::time::timeout(limit, attempt_once(&api, me.name, &counts, &mut seen)) => result,
+            // A write that is under way may take the lease, so a process that ends still waits for it, but not for long.
+            () = async { stop.cancelled().await; tokio::time::sleep(RENEW).await } => break,
+        };
         let mut pause = LOOK;
         match result {
             Ok(Ok(LeaseHolder::Ours(handover))) => {
                 renewed = Some(attempt);
                 me.terms.renewed(attempt);
                 told = None;
-                pause = RENEW;
+                pause = RENEW.saturating_sub(attempt.elapsed());
                 if !leading.borrow().leads() {
                     tracing::info!(identity = me.identity, ?handover, "leading");
                     begun = Some((attempt, handover));
@@ -189,6 +195,11 @@ async fn campaign(me: ByLease, leading: watch::Sender<Role>, stop: CancellationT
                     told = Some(holder);
                 }
                 renewed = None;
+            }
+            // Somebody has changed the lease after it was read: another candidate, who then stands in it, a late write of our own,
+            // or a person.
+            Ok(Err(error)) if error.is_conflict() && !error.is_refused() => {
+                tracing::debug!("looking at the lease again: {}", error.chain());
             }
             Ok(Err(error)) => {
                 let text = if error.is_not_found() {
@@ -239,17 +250,14 @@ async fn attempt_once(
 ) -> Result<LeaseHolder, CallError> {
     let identity = &*counts.holder;
     let what = || format!("lease {NAMESPACE}/{name}");
-    let Some(lease) = call(what, api.get_opt(name)).await? else {
+    let Some(lease) = call_within(RENEW, what, api.get_opt(name)).await? else {
         let mut lease = Lease {
             metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
             spec: None,
         };
         lease.spec = Some(taken(None, identity));
-        return match call(what, api.create(&PostParams::default(), &lease)).await {
-            Ok(_) => Ok(LeaseHolder::Ours(Handover::Clean)),
-            Err(e) if e.is_conflict() => Ok(LeaseHolder::Theirs("another candidate".to_owned())),
-            Err(e) => Err(e),
-        };
+        call(what, api.create(&PostParams::default(), &lease)).await?;
+        return Ok(LeaseHolder::Ours(Handover::Clean));
     };
     let version = lease.resource_version().unwrap_or_default();
     let since = match seen {
@@ -273,11 +281,8 @@ async fn attempt_once(
     // Numbers and a name: they always have a form in JSON.
     let text = serde_json::to_string(counts).unwrap_or_default();
     next.annotations_mut().insert(own::PROCESS_COUNTS.to_owned(), text);
-    match call(what, api.replace(name, &PostParams::default(), &next)).await {
-        Ok(_) => Ok(LeaseHolder::Ours(handover)),
-        Err(e) if e.is_conflict() => Ok(LeaseHolder::Theirs("another candidate".to_owned())),
-        Err(e) => Err(e),
-    }
+    call(what, api.replace(name, &PostParams::default(), &next)).await?;
+    Ok(LeaseHolder::Ours(handover))
 }
 
 /// The lease's spec when we hold it.

@@ -1,6 +1,7 @@
 //! Tests of the Lease: when it is taken, when a holder stops, and when a term begins cleanly.
 
 use super::*;
+use serde_json::{Value, json};
 
 const NAME: &str = "machine-config-controller";
 
@@ -121,4 +122,105 @@ fn taking_over_counts_a_transition_and_renewing_does_not() {
     assert_eq!(renewed.lease_transitions, first.lease_transitions);
     assert_eq!(renewed.acquire_time, first.acquire_time);
     assert_eq!(taken(Some(&renewed), "b").lease_transitions, Some(2));
+}
+
+/// A fake API server with at most one Lease. It needs this long for each request, and carries it out also if the client has given
+/// up. The writes with these numbers are answered with a conflict; the first write has the number 1.
+#[derive(Clone, Default)]
+struct FakeServer {
+    each: Duration,
+    conflicts: std::ops::Range<u64>,
+    writes: Arc<Mutex<u64>>,
+    lease: Arc<Mutex<Option<Value>>>,
+}
+
+impl FakeServer {
+    fn answer(&self, is_read: bool, body: &[u8]) -> (u16, Value) {
+        let status = |code: u16, reason: &str| {
+            (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason}))
+        };
+        let mut lease = self.lease.lock().unwrap();
+        if is_read {
+            return lease.clone().map_or_else(|| status(404, "NotFound"), |lease| (200, lease));
+        }
+        let mut writes = self.writes.lock().unwrap();
+        *writes += 1;
+        let mut new: Value = serde_json::from_slice(body).unwrap();
+        let version = |lease: &Value| lease["metadata"]["resourceVersion"].clone();
+        if self.conflicts.contains(&*writes)
+            || version(&new) != lease.as_ref().map(version).unwrap_or_default()
+        {
+            return status(409, "Conflict");
+        }
+        new["metadata"]["resourceVersion"] = json!(writes.to_string());
+        *lease = Some(new.clone());
+        (200, new)
+    }
+
+    fn client(&self) -> Client {
+        let server = self.clone();
+        let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let server = server.clone();
+            // A task of its own: it goes on when the request is dropped.
+            let task = tokio::spawn(async move {
+                let is_read = *request.method() == http::Method::GET;
+                let body = request.into_body().collect_bytes().await.unwrap();
+                tokio::time::sleep(server.each).await;
+                server.answer(is_read, &body)
+            });
+            async move {
+                let (code, body) = task.await.unwrap();
+                let body = kube::client::Body::from(body.to_string().into_bytes());
+                Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        Client::new(serve, "default")
+    }
+
+    /// A candidate of this server; the role that it has.
+    fn candidate(&self) -> watch::Receiver<Role> {
+        let leading = watch::Sender::new(Role::Standby);
+        let role = leading.subscribe();
+        let terms = Arc::new(TermSignals::default());
+        let me = ByLease::new(self.client(), NAME, terms, Box::new(ProcessCounts::default));
+        tokio::spawn(campaign(me, leading, CancellationToken::new()));
+        role
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_needs_two_seconds_for_a_request_has_a_leader_that_stays() {
+    let server = FakeServer { each: Duration::from_millis(2100), ..FakeServer::default() };
+    let mut role = server.candidate();
+    let leads = tokio::time::timeout(Duration::from_mins(3), role.wait_for(Role::leads)).await;
+    assert!(leads.is_ok(), "nobody leads");
+    drop(leads);
+    let lost = tokio::time::timeout(Duration::from_mins(5), role.wait_for(|role| !role.leads())).await;
+    assert!(lost.is_err(), "the lease is lost although each renewal arrives");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_ends_no_term_and_another_holder_does() {
+    let server = FakeServer { conflicts: 2..4, ..FakeServer::default() };
+    let mut role = server.candidate();
+    let leads = tokio::time::timeout(Duration::from_secs(5), role.wait_for(Role::leads)).await;
+    drop(leads.expect("it leads"));
+    let lost = tokio::time::timeout(Duration::from_mins(1), role.wait_for(|role| !role.leads())).await;
+    assert!(lost.is_err(), "somebody else has changed the lease, and not taken it");
+    drop(lost);
+    assert!(*server.writes.lock().unwrap() > 10, "it is renewed");
+    server.lease.lock().unwrap().as_mut().unwrap()["spec"]["holderIdentity"] = json!("you");
+    let lost = tokio::time::timeout(Duration::from_secs(5), role.wait_for(|role| !role.leads())).await;
+    assert!(lost.is_ok(), "another one holds it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_ends_does_not_wait_long_for_an_api_server_that_is_away() {
+    let server = FakeServer { each: Duration::from_hours(1), ..FakeServer::default() };
+    let (leading, stop) = (watch::Sender::new(Role::Standby), CancellationToken::new());
+    let me = ByLease::new(server.client(), NAME, Arc::default(), Box::new(ProcessCounts::default));
+    let task = tokio::spawn(campaign(me, leading, stop.clone()));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    stop.cancel();
+    assert!(tokio::time::timeout(Duration::from_secs(6), task).await.is_ok());
 }

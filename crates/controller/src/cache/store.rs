@@ -7,7 +7,7 @@
 //! What it is not: decoding or trimming (see [`crate::cache::watch`]), or what a change means.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -41,6 +41,7 @@ pub(crate) struct Store<T> {
     /// Objects that cannot be decoded, with the newest version that was seen.
     undecodable: Mutex<BTreeMap<String, u64>>,
     list_again: Notify,
+    doubted: Notify,
     /// The uids of the objects that were deleted last: an answer about one of them may still be on its way.
     deleted: Mutex<VecDeque<String>>,
 }
@@ -55,7 +56,7 @@ pub(crate) trait Cache: Send + Sync {
     /// The first object that is missing here, older here than in the list, or gone from the list; `None` if the cache
     /// is as new as the list. `at` is the version of the list itself.
     fn behind(&self, list: &BTreeMap<String, u64>, at: u64) -> Option<String>;
-    /// Asks the watch to list everything again, at once.
+    /// Asks the watch to list everything again: at once, or after the list that is under way.
     fn list_again(&self);
     /// Marks the cache as possibly out of date: nothing counts as known until the next list.
     fn doubt(&self);
@@ -85,7 +86,7 @@ impl<T: Send + Sync> Cache for Store<T> {
 
     fn doubt(&self) {
         self.synced.send_replace(false);
-        self.list_again();
+        self.doubted.notify_one();
     }
 
     fn is_synced(&self) -> bool {
@@ -106,6 +107,7 @@ impl<T> Default for Store<T> {
             trouble: Mutex::default(),
             undecodable: Mutex::default(),
             list_again: Notify::new(),
+            doubted: Notify::new(),
             deleted: Mutex::default(),
         }
     }
@@ -172,9 +174,13 @@ impl<T> Store<T> {
         let _ = self.synced.subscribe().wait_for(|s| !*s).await;
     }
 
-    /// Waits until somebody asks for a new list.
-    pub(crate) async fn asked_to_list(&self) {
-        self.list_again.notified().await;
+    /// Waits until somebody asks for a new list. A list that is under way is not dropped for that, because one that is slower than
+    /// the requests would never arrive: they wait. Only a doubt does not wait, because that list began before it.
+    pub(crate) async fn asked_to_list(&self, under_way: bool) {
+        tokio::select! {
+            () = self.doubted.notified() => {}
+            () = self.list_again.notified(), if !under_way => {}
+        }
     }
 
     /// Records an object that cannot be decoded: it is not in the cache, but it is known to exist.
@@ -184,32 +190,27 @@ impl<T> Store<T> {
 
     /// Stores an object, unless a newer version of it is already there.
     pub(crate) fn apply(&self, name: String, item: Item<T>) -> Option<Change<T>> {
-        let mut items = self.items.write().unwrap_or_else(PoisonError::into_inner);
-        let old = items.get(&name);
-        if old.is_some_and(|o| o.uid == item.uid && o.version >= item.version) {
-            return None;
-        }
-        let old = old.map(|o| o.value.clone());
-        let new = Some(item.value.clone());
-        items.insert(name.clone(), item);
-        Some(Change { name, old, new })
+        put(&mut self.write(), name, item)
     }
 
     /// Stores the answer to a write of ours. Like [`Store::apply`], but an object that was deleted meanwhile stays
     /// deleted.
     pub(crate) fn answer(&self, name: &str, item: Item<T>) -> Option<Change<T>> {
-        let known = self.read(|items| items.get(name).is_some_and(|o| o.uid == item.uid));
-        if known { self.apply(name.to_owned(), item) } else { None }
+        let mut items = self.write();
+        let known = items.get(name).is_some_and(|o| o.uid == item.uid);
+        if known { put(&mut items, name.to_owned(), item) } else { None }
     }
 
     /// Stores the answer to a creation of ours, unless the object was deleted before the answer was handled.
     pub(crate) fn created(&self, name: &str, item: Item<T>) -> Option<Change<T>> {
+        let mut items = self.write();
         let gone = self.deleted.lock().unwrap_or_else(PoisonError::into_inner).contains(&item.uid);
-        if gone { None } else { self.apply(name.to_owned(), item) }
+        if gone { None } else { put(&mut items, name.to_owned(), item) }
     }
 
     /// Removes a deleted object, unless another object has its name by now.
     pub(crate) fn delete(&self, name: &str, uid: &str) -> Option<Change<T>> {
+        let mut items = self.write();
         {
             let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
             deleted.push_back(uid.to_owned());
@@ -217,29 +218,51 @@ impl<T> Store<T> {
                 deleted.pop_front();
             }
         }
-        let other = self.read(|items| items.get(name).is_some_and(|i| i.uid != uid));
-        if other { None } else { self.remove(name) }
+        let other = items.get(name).is_some_and(|i| i.uid != uid);
+        if other { None } else { take(&mut items, name) }
     }
 
     /// Takes an object out.
     pub(crate) fn remove(&self, name: &str) -> Option<Change<T>> {
-        let old = self.items.write().unwrap_or_else(PoisonError::into_inner).remove(name)?;
-        Some(Change { name: name.to_owned(), old: Some(old.value), new: None })
+        take(&mut self.write(), name)
     }
 
     /// Replaces the contents by a complete list: objects that are not in it are gone. Returns what changed.
     pub(crate) fn replace(&self, list: BTreeMap<String, Item<T>>) -> Vec<Change<T>> {
-        let gone: Vec<String> =
-            self.read(|items| items.keys().filter(|name| !list.contains_key(*name)).cloned().collect());
-        let mut changes: Vec<Change<T>> = gone.iter().filter_map(|name| self.remove(name)).collect();
-        changes.extend(list.into_iter().filter_map(|(name, item)| self.apply(name, item)));
+        let mut items = self.write();
+        let gone: Vec<String> = items.keys().filter(|name| !list.contains_key(*name)).cloned().collect();
+        let mut changes: Vec<Change<T>> = gone.iter().filter_map(|name| take(&mut items, name)).collect();
+        changes.extend(list.into_iter().filter_map(|(name, item)| put(&mut items, name, item)));
+        drop(items);
         self.synced.send_replace(true);
         changes
+    }
+
+    /// What is decided about an object, such as whether it was deleted, is decided under the lock under which it is written.
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<String, Item<T>>> {
+        self.items.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read<R>(&self, f: impl FnOnce(&BTreeMap<String, Item<T>>) -> R) -> R {
         f(&self.items.read().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// Puts an object in, unless a newer version of it is already there.
+fn put<T>(items: &mut BTreeMap<String, Item<T>>, name: String, item: Item<T>) -> Option<Change<T>> {
+    let old = items.get(&name);
+    if old.is_some_and(|o| o.uid == item.uid && o.version >= item.version) {
+        return None;
+    }
+    let old = old.map(|o| o.value.clone());
+    let new = Some(item.value.clone());
+    items.insert(name.clone(), item);
+    Some(Change { name, old, new })
+}
+
+fn take<T>(items: &mut BTreeMap<String, Item<T>>, name: &str) -> Option<Change<T>> {
+    let old = items.remove(name)?;
+    Some(Change { name: name.to_owned(), old: Some(old.value), new: None })
 }
 
 #[cfg(test)]
@@ -301,6 +324,29 @@ mod tests {
         assert!(store.created("a", item("new", 7)).is_none(), "deleted before its answer");
         assert!(store.get("a").is_none());
         assert!(store.created("a", item("newer", 9)).is_some());
+    }
+
+    /// The watch reports the deletion while the answer to the creation is being handled.
+    #[test]
+    fn an_object_that_is_deleted_while_its_answer_is_handled_does_not_come_back() {
+        let store = Store::default();
+        let begins = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            // No answer is handled to its end while the deletion holds the objects.
+            let mut items = store.write();
+            let answer = scope.spawn(|| {
+                begins.wait();
+                store.created("a", item("u", 6)).is_some()
+            });
+            begins.wait();
+            // Time enough for it to look whether the object was deleted, if it could.
+            std::thread::sleep(Duration::from_millis(50));
+            store.deleted.lock().unwrap().push_back("u".to_owned());
+            assert!(take(&mut items, "a").is_none());
+            drop(items);
+            assert!(!answer.join().unwrap(), "the object is back");
+        });
+        assert!(store.get("a").is_none());
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub(crate) fn key_of(object: &impl ResourceExt) -> String {
 pub(crate) enum Presence {
     /// Nothing is done before it was listed.
     Required,
-    /// It counts as empty.
+    /// Where it is not served, it counts as empty.
     Optional,
 }
 
@@ -71,11 +71,12 @@ impl Presence {
 pub(crate) enum ReadRequirement {
     /// Nothing is decided until it can.
     Always,
-    /// If it is not served, or we may not read it, it counts as empty.
+    /// If it is not served, it counts as empty. A right that is missing says nothing about what there is: nothing is decided.
     WhereServed,
     /// A kind of setting: while it cannot be read nothing is rendered, and pools say so.
     Setting,
-    /// No decision rests on it: while it cannot be read, what is in the cache counts.
+    /// No decision rests on it: while it cannot be read, what is in the cache counts. Who writes its objects waits until they are
+    /// known.
     Aside,
 }
 
@@ -138,13 +139,13 @@ pub(crate) async fn follow<K, T>(
     let mut listing: BTreeMap<String, Item<T>> = BTreeMap::new();
     let mut undecodable: BTreeSet<String> = BTreeSet::new();
     let mut trouble = Trouble::default();
-    let mut listed = false;
+    let (mut listed, mut under_way) = (false, false);
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,
-            () = store.asked_to_list() => {
+            () = store.asked_to_list(under_way) => {
                 tracing::debug!(kind, "the watch is behind; listing again");
-                stream = open();
+                (stream, under_way) = (open(), false);
                 continue;
             }
             () = starts.next() => {
@@ -165,6 +166,7 @@ pub(crate) async fn follow<K, T>(
             }
             Err(error) => {
                 starts.forget();
+                under_way = false;
                 let absent = not_served(&error) && !listed;
                 if absent && presence == Presence::Optional {
                     tracing::debug!(kind, "the API server does not serve this kind: {}", chain(&error));
@@ -208,9 +210,14 @@ pub(crate) async fn follow<K, T>(
             }
         };
         match event {
-            Event::Init => listing.clear(),
+            Event::Init => {
+                // It ends: a connection on which nothing arrives is closed (see `io::connection`).
+                under_way = true;
+                listing.clear();
+            }
             Event::InitApply(object) => listing.extend(item(object)),
             Event::InitDone => {
+                under_way = false;
                 let first = !std::mem::replace(&mut listed, true);
                 let changes = store.replace(std::mem::take(&mut listing));
                 tracing::debug!(kind, first, changed = changes.len(), "listed");
@@ -235,9 +242,10 @@ pub(crate) async fn follow<K, T>(
     }
 }
 
-/// Whether the kind is not served (yet), or we may not read it.
+/// Whether the kind is not served (yet). A refusal (403) is something else: an API server that has just started refuses everything
+/// until it knows who may what.
 fn not_served(error: &watcher::Error) -> bool {
-    matches!(watch_code(error), Some(403 | 404))
+    watch_code(error) == Some(404)
 }
 
 /// Logs a failure of a watch when it begins, when it changes, from time to time while it lasts, and when it is over.
@@ -337,6 +345,54 @@ mod tests {
         }
     }
 
+    /// An API server that has just started refuses what is asked of it until it has read the roles.
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_is_not_served_is_empty_and_one_that_may_not_be_read_is_unknown() {
+        for (code, known) in [(404, true), (403, false)] {
+            let begin = Instant::now();
+            let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+                let is_watch = request.uri().query().unwrap_or_default().contains("watch=");
+                async move {
+                    if is_watch {
+                        return std::future::pending().await;
+                    }
+                    let (code, body) = match begin.elapsed() < Duration::from_secs(10) {
+                        true => (
+                            code,
+                            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+                            "message": "User \"u\" cannot list resource \"nodes\" in API group \"\""}),
+                        ),
+                        false => (
+                            200,
+                            json!({"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"},
+                            "items": [{"metadata": {"name": "n", "uid": "n", "resourceVersion": "4"}}]}),
+                        ),
+                    };
+                    let body = kube::client::Body::from(body.to_string().into_bytes());
+                    Ok::<_, Infallible>(http::Response::builder().status(code).body(body).unwrap())
+                }
+            });
+            let store = Arc::new(Store::<Node>::default());
+            let (api, followed) =
+                (WatchedApi::new(&Client::new(serve, "default"), Api::<Node>::all), store.clone());
+            let task = tokio::spawn(async move {
+                let (which, kind) = (watcher::Config::default(), "Node".to_owned());
+                let stop = CancellationToken::new();
+                follow(api, which, kind, Presence::Optional, &followed, Ok, Box::new(|_| ()), stop).await;
+            });
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            let why = store.trouble().unwrap_or_default();
+            assert_eq!(
+                (store.is_synced(), store.is_known(), why.contains("cannot list")),
+                (known, known, !known),
+                "{code}"
+            );
+            tokio::time::sleep(Duration::from_secs(15)).await;
+            assert!(store.is_known() && store.get("n").is_some(), "{code}: it is read as soon as it can be");
+            task.abort();
+        }
+    }
+
     /// Lists that fail are asked for with waits that grow, though the watcher says before each that a list begins.
     #[tokio::test(start_paused = true)]
     async fn an_api_server_that_refuses_lists_is_asked_less_and_less() {
@@ -357,6 +413,60 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_secs(60), follows).await.is_err());
         let asked = asked.load(Ordering::SeqCst);
         assert!((10..=60).contains(&asked), "{asked} lists in a minute");
+    }
+
+    /// A fake API server whose lists of nodes take three seconds, and which counts them. Watches last.
+    fn slow_lists() -> (Client, Arc<AtomicUsize>) {
+        let lists = Arc::new(AtomicUsize::new(0));
+        let count = lists.clone();
+        let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let is_watch = request.uri().query().unwrap_or_default().contains("watch=");
+            let count = count.clone();
+            async move {
+                if is_watch {
+                    return std::future::pending().await;
+                }
+                count.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                let list = json!({"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"},
+                    "items": [{"metadata": {"name": "n", "uid": "n", "resourceVersion": "4"}}]});
+                let body = kube::client::Body::from(list.to_string().into_bytes());
+                Ok::<_, Infallible>(http::Response::builder().status(200).body(body).unwrap())
+            }
+        });
+        (Client::new(serve, "default"), lists)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_under_way_is_not_dropped_when_another_one_is_asked_for() {
+        let (client, lists) = slow_lists();
+        let store = Arc::new(Store::<Node>::default());
+        let api = WatchedApi::new(&client, Api::<Node>::all);
+        let followed = store.clone();
+        let task = tokio::spawn(async move {
+            let (which, kind) = (watcher::Config::default(), "Node".to_owned());
+            let stop = CancellationToken::new();
+            follow(api, which, kind, Presence::Required, &followed, Ok, Box::new(|_| ()), stop).await;
+        });
+        // Asked for again each two seconds, as at the start of a term.
+        for _ in 0..10 {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            store.list_again();
+        }
+        assert!(store.is_synced() && store.get("n").is_some());
+        // Each request is carried out after the list that was under way: after 3, 6, 9, … s.
+        let asked = lists.load(Ordering::SeqCst);
+        assert!((6..=8).contains(&asked), "{asked} lists in 20 s");
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        // A doubt does not wait: that list began before it.
+        store.list_again();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        store.doubt();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(!store.is_synced(), "a list that began before the doubt");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(store.is_synced());
+        task.abort();
     }
 
     #[test]

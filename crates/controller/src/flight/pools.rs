@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The config that rendering last wrote into each pool. When that write comes back from the watch, nothing needs to be
-/// done.
+/// The config that rendering last wanted for each pool. When the write of it comes back from the watch, nothing needs to
+/// be done.
 #[derive(Debug, Default)]
 pub(crate) struct OwnPoolWrites(Mutex<HashMap<String, PoolConfiguration>>);
 
@@ -29,12 +29,12 @@ impl OwnPoolWrites {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the config that is about to be written into the pool.
+    /// Records the config that is wanted for the pool: before it is written, and where the pool has it already.
     pub(crate) fn expect(&self, pool: &str, configuration: PoolConfiguration) {
         self.all().insert(pool.to_owned(), configuration);
     }
 
-    /// Whether this is what rendering last wrote into the pool.
+    /// Whether this is what rendering last wanted for the pool.
     pub(crate) fn wrote(&self, pool: &str, configuration: &PoolConfiguration) -> bool {
         self.all().get(pool).is_some_and(|written| written == configuration)
     }

@@ -4,6 +4,7 @@
 //! What it is not: needed for an update. A cluster that lacks this kind, or refuses one of its objects, still rolls
 //! out.
 
+use crate::cache::store::KNOWN_AGAIN;
 use crate::cache::trimmed::TrimmedMachineConfigNode;
 use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::io::clock::now;
@@ -85,6 +86,10 @@ fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKe
 
 /// One pass over one node.
 pub(crate) async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
+    // Without a list of the objects, each of them would be made again.
+    if !shared.stores.machine_config_nodes.is_synced() {
+        return Outcome::After(KNOWN_AGAIN);
+    }
     let absent = || shared.machine_config_nodes_absent.lock().unwrap_or_else(PoisonError::into_inner);
     let looks = absent().clone();
     if looks.is_some_and(|looks| looks != name) {
@@ -270,6 +275,13 @@ mod tests {
             let item = Item { version: 1, uid: name.to_owned(), value: Arc::new(view) };
             shared.stores.nodes.apply(name.to_owned(), item);
         }
+        assert_eq!(
+            pass(shared.clone(), "n0".to_owned()).await,
+            Outcome::After(KNOWN_AGAIN),
+            "it may be there"
+        );
+        assert_eq!(asked.load(Ordering::Relaxed), 0);
+        shared.stores.machine_config_nodes.replace(std::collections::BTreeMap::new());
         for (name, want) in
             [("n0", Outcome::After(NOT_INSTALLED)), ("n1", Outcome::Done), ("n2", Outcome::Done)]
         {

@@ -21,7 +21,7 @@ use api::conditions::Condition;
 use api::names::pool_condition::RENDER_DEGRADED;
 use api::render_reason::RenderReason;
 use api::text::{MAX_ANSWER_CHARS, cut};
-use client::{CallError, call};
+use client::{CallError, MissingRight, call};
 use futures::future::join_all;
 use kube::api::ListParams;
 use rollout::TroubleOf;
@@ -36,7 +36,7 @@ const PAGE: u32 = 500;
 const LOOK: Duration = Duration::from_millis(20);
 /// A working watch delivers changes within milliseconds. One that has not by then lists everything again, and names and
 /// versions are read again, so that the wait does not depend on objects that were deleted in between. Each time it gets twice as
-/// long: a list that is slower than that would be dropped for ever.
+/// long, so that an API server whose lists are slow is not asked for more and more of them.
 const SILENT: Duration = Duration::from_secs(2);
 /// The longest of these waits.
 const LONGEST_SILENCE: Duration = Duration::from_mins(2);
@@ -164,9 +164,8 @@ async fn read(followed: &WatchedKind, waits: &Waits) -> Option<(BTreeMap<String,
             Ok(list) => return Some(list),
             Err(error) => error,
         };
-        let may_lack = matches!(followed.need, ReadRequirement::WhereServed | ReadRequirement::Aside);
-        let none = error.is_not_found() || error.is_forbidden() && may_lack;
-        if none && followed.need != ReadRequirement::Always {
+        let none = error.is_not_found() && followed.need != ReadRequirement::Always;
+        if none || error.is_forbidden() && followed.need == ReadRequirement::Aside {
             return None;
         }
         if followed.need == ReadRequirement::Setting && (error.is_forbidden() || attempt >= TRIES) {
@@ -179,10 +178,23 @@ async fn read(followed: &WatchedKind, waits: &Waits) -> Option<(BTreeMap<String,
             return None;
         }
         let delay = WORK.delay(attempt);
-        set(waits, &followed.kind, Some(error.chain()));
-        tracing::warn!(?delay, "not started yet: {}", error.chain());
+        let why = with_remedy(&error);
+        tracing::warn!(?delay, "not started yet: {why}");
+        set(waits, &followed.kind, Some(why));
         tokio::time::sleep(delay).await;
         attempt += 1;
+    }
+}
+
+/// The error, and for a missing right how it is given.
+fn with_remedy(error: &CallError) -> String {
+    match MissingRight::of(error) {
+        Some(right) => format!(
+            "{}; `mco install` gives the controller all of its rights; to give only this one: {}",
+            error.chain(),
+            right.commands()
+        ),
+        None => error.chain(),
     }
 }
 
@@ -269,7 +281,7 @@ pub(crate) mod tests {
             put(&cache, "a", 7);
             assert!(waits().await, "{kind}: b is not there");
             // `b` has not arrived, so the watch is asked to list everything.
-            tokio::time::timeout(LOOK, cache.asked_to_list()).await.expect("it is asked to list");
+            tokio::time::timeout(LOOK, cache.asked_to_list(false)).await.expect("it is asked to list");
             cache.skip("b", 8);
             assert!(waits().await, "{kind}: one is there that is gone");
             cache.remove("gone");
@@ -279,7 +291,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The watch is asked to list again, which drops the list that it is in.
+    /// Also by a watch that drops the list that it is in whenever it is asked to list.
     #[tokio::test(start_paused = true)]
     async fn a_list_that_takes_long_is_given_the_time() {
         for seconds in [1, 10, 100] {
@@ -289,7 +301,7 @@ pub(crate) mod tests {
             let watch = async {
                 loop {
                     tokio::select! {
-                        () = cache.asked_to_list() => {}
+                        () = cache.asked_to_list(false) => {}
                         () = tokio::time::sleep(Duration::from_secs(seconds)) => {
                             cache.replace(BTreeMap::new());
                             put(&cache, "a", 7);
@@ -312,7 +324,7 @@ pub(crate) mod tests {
             (403, ReadRequirement::Always, None, true),
             (500, ReadRequirement::Always, None, true),
             (500, ReadRequirement::WhereServed, None, true),
-            (403, ReadRequirement::WhereServed, Some(1), true),
+            (403, ReadRequirement::WhereServed, None, true),
             (404, ReadRequirement::WhereServed, Some(1), true),
             (404, ReadRequirement::Setting, Some(1), true),
             (403, ReadRequirement::Setting, Some(1), false),
@@ -337,7 +349,7 @@ pub(crate) mod tests {
     }
 
     /// A pool in the cache, and the condition that the server received for it.
-    fn with_pool(code: u16) -> (Arc<Shared>, Arc<Mutex<String>>) {
+    fn with_pool(code: u16, message: &'static str) -> (Arc<Shared>, Arc<Mutex<String>>) {
         let said = Arc::new(Mutex::new(String::new()));
         let saying = said.clone();
         let shared = shared(move |request| {
@@ -350,7 +362,7 @@ pub(crate) mod tests {
                     &json!({"metadata": {"name": "worker", "uid": "p", "resourceVersion": "9"}, "spec": {}}),
                 );
             }
-            answer(code, &json!({"kind": "Status", "code": code, "message": "no, says the server"}))
+            answer(code, &json!({"kind": "Status", "code": code, "message": message}))
         });
         let pool = api::v1::MachineConfigPool::new("worker", Default::default());
         let item = Item { version: 1, uid: "p".to_owned(), value: Arc::new(pool) };
@@ -360,7 +372,7 @@ pub(crate) mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_kind_that_no_decision_rests_on_holds_nobody_up_and_pools_tell_of_it() {
-        let (shared, said) = with_pool(500);
+        let (shared, said) = with_pool(500, "no, says the server");
         let cache = Arc::new(Store::default());
         shared.add_watched_kind(followed(&shared, "MachineConfigNode", ReadRequirement::Aside, &cache));
         let begin = Instant::now();
@@ -393,14 +405,25 @@ pub(crate) mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pools_say_what_a_term_waits_for() {
-        let (shared, said) = with_pool(500);
-        let cache = Arc::new(Store::default());
-        shared.add_watched_kind(followed(&shared, "MachineOSConfig", ReadRequirement::WhereServed, &cache));
-        let begins = tokio::time::timeout(Duration::from_secs(10), caught_up(&shared)).await;
-        assert!(begins.is_err(), "an image build would not be seen");
-        let said = said.lock().unwrap().clone();
-        for part in ["RenderDegraded", "NotStarted", "MachineOSConfig", "no, says the server"] {
-            assert!(said.contains(part), "{part} in {said}");
+        let refusal = "machineosconfigs.machineconfiguration.openshift.io is forbidden: User \"u\" cannot list resource \
+                       \"machineosconfigs\" in API group \"machineconfiguration.openshift.io\" at the cluster scope";
+        let gives = "kubectl create clusterrole machineosconfigs-list --verb=list \
+                     --resource=machineosconfigs.machineconfiguration.openshift.io";
+        for (code, message, remedy) in [(500, "no, says the server", ""), (403, refusal, gives)] {
+            let (shared, said) = with_pool(code, message);
+            let cache = Arc::new(Store::default());
+            shared.add_watched_kind(followed(
+                &shared,
+                "MachineOSConfig",
+                ReadRequirement::WhereServed,
+                &cache,
+            ));
+            let begins = tokio::time::timeout(Duration::from_secs(10), caught_up(&shared)).await;
+            assert!(begins.is_err(), "an image build would not be seen");
+            let said = said.lock().unwrap().replace("\\\"", "\"");
+            for part in ["RenderDegraded", "NotStarted", "MachineOSConfig", message, remedy] {
+                assert!(said.contains(part), "{part} in {said}");
+            }
         }
     }
 }

@@ -13,13 +13,14 @@ use crate::status::change_costs::ChangeCosts;
 use crate::status::drain_outlooks::DrainOutlooks;
 use crate::status::node_progress::{Progress, readiness};
 use crate::status::served::{STREAMS_LIMIT, ServedKinds, served};
-use crate::status::watch_errors::{FIRST_LISTS, FollowError, WatchErrors, refused};
+use crate::status::watch_errors::{FollowError, SILENCE, WatchErrors, refused};
 use crate::status::watches::{WatchEvent, WatchMessage, Watches, watches};
 use crate::status::{KnownNode, Snapshot};
 use api::k8s::ObjectMeta;
 use api::rendered::owning_pool;
 use api::v1::{ControllerConfig, MachineConfigPool, PinnedImageSet};
 use api::v1alpha1::RolloutPolicy;
+use client::CallError;
 use futures::StreamExt;
 use jiff::Timestamp;
 use kind::Kind;
@@ -36,6 +37,9 @@ const REDRAW: Duration = Duration::from_millis(250);
 
 /// How long the first snapshot waits for what its plan asks to have looked up.
 const LOOKUPS_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long an API server that has not answered yet is asked for its version.
+const VERSION_LIMIT: Duration = Duration::from_secs(5);
 
 /// With fewer interned strings than this, a search for unused ones frees too little to be worth it.
 const MANY_NAMES: usize = 10_000;
@@ -84,34 +88,49 @@ impl std::fmt::Debug for ClusterWatch {
 }
 
 impl ClusterWatch {
-    /// Starts the watches; returns when every kind was listed once. The lists of OSImageStreams and FeatureGates are waited
-    /// for no longer than [`STREAMS_LIMIT`] after the others: until both are there, streams are unknown, a pool keeps the
-    /// stream that its status names, and the next snapshot after they arrive has them.
+    /// Starts the watches; returns when every kind was listed once. That may take long where the API server is slow: only its
+    /// silence ends the wait. The lists of OSImageStreams and FeatureGates are waited for no longer than [`STREAMS_LIMIT`] after the
+    /// others: until both are there, streams are unknown, a pool keeps the stream that its status names, and the next snapshot after
+    /// they arrive has them.
     ///
     /// # Errors
     /// The API server does not answer, or refuses.
     pub async fn start(client: &Client) -> Result<Self, FollowError> {
-        let begin = async {
-            // On the heap, like the whole below: callers hold this future within their own.
-            let served = Box::pin(served(client)).await?;
-            let mut me = Self::new(client, served);
-            while !me.listed() {
+        // On the heap, like the whole below: callers hold this future within their own.
+        let served = match Box::pin(served(client)).await {
+            Ok(served) => served,
+            Err(error) => return Err(Box::pin(unanswered(client, error)).await),
+        };
+        let mut me = Self::new(client, served);
+        me.take_first_lists().await?;
+        let streams = async {
+            while !me.streams_listed() {
                 me.take_next().await?;
             }
-            let streams = async {
-                while !me.streams_listed() {
-                    me.take_next().await?;
-                }
-                Ok(())
-            };
-            if let Ok(Err(error)) = tokio::time::timeout(STREAMS_LIMIT, streams).await {
-                return Err(error);
-            }
-            // What is not seen in time comes with a later snapshot.
-            drop(tokio::time::timeout(LOOKUPS_LIMIT, me.fetch_lookups(Timestamp::now())).await);
-            Ok(me)
+            Ok(())
         };
-        tokio::time::timeout(FIRST_LISTS, begin).await.map_err(|_| FollowError::Late)?
+        if let Ok(Err(error)) = tokio::time::timeout(STREAMS_LIMIT, streams).await {
+            return Err(error);
+        }
+        // What is not seen in time comes with a later snapshot.
+        drop(tokio::time::timeout(LOOKUPS_LIMIT, me.fetch_lookups(Timestamp::now())).await);
+        Ok(me)
+    }
+
+    /// Takes events until every kind that the first view needs was listed. What other watches report meanwhile is no sign that the
+    /// missing lists go on.
+    async fn take_first_lists(&mut self) -> Result<(), FollowError> {
+        let mut heard = Instant::now();
+        loop {
+            let missing = self.missing();
+            if missing.is_empty() {
+                return Ok(());
+            }
+            let next = tokio::time::timeout_at(heard + SILENCE, self.take_next()).await;
+            if next.map_err(|_| FollowError::Slow { missing })?? {
+                heard = Instant::now();
+            }
+        }
     }
 
     /// Before anything is listed.
@@ -155,14 +174,16 @@ impl ClusterWatch {
         }
     }
 
-    /// Takes the next event of the first lists. A failure in them ends everything.
-    async fn take_next(&mut self) -> Result<(), FollowError> {
+    /// Takes the next event of the first lists. Returns whether it is a part of a list. A failure in them ends everything.
+    async fn take_next(&mut self) -> Result<bool, FollowError> {
         match self.seen.next().await {
-            Some(WatchMessage { event: Ok(seen), .. }) => self.take(seen),
-            Some(WatchMessage { event: Err(error), .. }) => return Err(refused(error)),
-            None => return Err(FollowError::Ended),
+            Some(WatchMessage { event: Ok(seen), lists, .. }) => {
+                self.take(seen);
+                Ok(lists)
+            }
+            Some(WatchMessage { event: Err(error), .. }) => Err(refused(error)),
+            None => Err(FollowError::Ended),
         }
-        Ok(())
     }
 
     /// Waits for a change, and then for [`REDRAW`] for those that come with it. A watch that fails is started again; until
@@ -196,7 +217,7 @@ impl ClusterWatch {
                 continue;
             };
             // Watches do not end.
-            let Some(WatchMessage { watch, kind, answered, event }) = seen else { return };
+            let Some(WatchMessage { watch, kind, answered, event, lists: _ }) = seen else { return };
             let recovered = answered && self.troubles.clear(watch);
             match event {
                 // Nothing has changed but that it can be read again.
@@ -272,8 +293,8 @@ impl ClusterWatch {
         self.pools.known.insert(pool.name_any(), pool);
     }
 
-    /// Whether everything that the first view needs was seen once.
-    fn listed(&self) -> bool {
+    /// What the first view needs and was not listed yet.
+    fn missing(&self) -> Vec<&'static str> {
         let Self {
             pools,
             nodes,
@@ -289,22 +310,37 @@ impl ClusterWatch {
             pinned_sets,
             ..
         } = self;
-        pools.listed
-            && nodes.listed
-            && configs.listed
-            && settings.listed
-            && progress.listed
-            && os_configs.listed
-            && os_builds.listed
-            && schedulable.listed
-            && operators.listed
-            && etcd.iter().all(|place| place.listed)
-            && policies.listed
-            && pinned_sets.listed
+        let all = [
+            (pools.listed, "MachineConfigPools"),
+            (nodes.listed, "Nodes"),
+            (configs.listed, "MachineConfigs"),
+            (settings.listed, "ControllerConfigs"),
+            (progress.listed, "MachineConfigNodes"),
+            (os_configs.listed, "MachineOSConfigs"),
+            (os_builds.listed, "MachineOSBuilds"),
+            (schedulable.listed, "Schedulers"),
+            (operators.listed, "operator pods"),
+            (etcd.iter().all(|place| place.listed), "etcd pods"),
+            (policies.listed, "RolloutPolicies"),
+            (pinned_sets.listed, "PinnedImageSets"),
+        ];
+        all.into_iter().filter(|(listed, _)| !listed).map(|(_, kind)| kind).collect()
     }
 
     fn streams_listed(&self) -> bool {
         self.streams.listed && self.feature_gates.listed
+    }
+}
+
+/// Why the first requests failed. Where one of them has no answer, a small question tells an API server that is slow from an address at
+/// which there is none.
+async fn unanswered(client: &Client, error: CallError) -> FollowError {
+    if !matches!(error, CallError::Timeout { .. }) {
+        return FollowError::Call(error);
+    }
+    match tokio::time::timeout(VERSION_LIMIT, client.apiserver_version()).await {
+        Ok(Ok(_) | Err(kube::Error::Api(_))) => FollowError::Call(error),
+        Ok(Err(_)) | Err(_) => FollowError::Late,
     }
 }
 

@@ -5,8 +5,8 @@ use kube::runtime::watcher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// An API server that takes longer than this for the first lists is treated as unreachable.
-pub(super) const FIRST_LISTS: Duration = Duration::from_secs(30);
+/// An API server that is silent for this long while the first lists are read is not waited for any longer.
+pub(super) const SILENCE: Duration = Duration::from_secs(30);
 
 /// The watches that fail, by their index: kind and cause. A working watch says nothing about another one.
 #[derive(Debug, Default)]
@@ -38,9 +38,18 @@ impl WatchErrors {
 /// Why the cluster cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
-    /// The first lists take too long.
-    #[error("no answer from the API server within {} s; is the kubeconfig the right one?", FIRST_LISTS.as_secs())]
+    /// There was no answer at all.
+    #[error("no answer from the API server within {} s; is the kubeconfig the right one?", SILENCE.as_secs())]
     Late,
+    /// None of the first lists that were still missing went on.
+    #[error(
+        "the API server answers, but for {} s it has sent nothing more of its lists of {}; it may be overloaded",
+        SILENCE.as_secs(), missing.join(", ")
+    )]
+    Slow {
+        /// What is missing, in the plural.
+        missing: Vec<&'static str>,
+    },
     /// The kinds of `machineconfiguration.openshift.io` are not installed.
     #[error(
         "the cluster has no MachineConfigPools and MachineConfigs: their CRDs are not installed; run \
@@ -63,7 +72,7 @@ impl FollowError {
     /// server that is starting or overloaded.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Late => true,
+            Self::Late | Self::Slow { .. } => true,
             Self::NotInstalled(_) | Self::Ended => false,
             Self::Call(error) => error.is_outage(),
             // A version that is too old asks for a new list.

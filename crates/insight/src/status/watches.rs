@@ -91,6 +91,8 @@ pub(super) struct WatchMessage {
     pub(super) kind: &'static str,
     /// The API server has answered it. The first event of a new list comes before any answer.
     pub(super) answered: bool,
+    /// It belongs to a list, which goes on.
+    pub(super) lists: bool,
     /// An event, or why the watch failed.
     pub(super) event: Result<WatchEvent, watcher::Error>,
 }
@@ -104,6 +106,7 @@ fn message_of<K>(
         watch: 0,
         kind,
         answered: is_answered(&event),
+        lists: matches!(event, Ok(Some(Event::InitApply(_) | Event::InitDone))),
         event: event.map(|event| event.map_or(WatchEvent::Accepted, &seen)),
     }
 }

@@ -2,10 +2,10 @@
 
 use super::{InstallError, Options, Step, WriteMode};
 use crate::boot_tokens;
-use crate::objects::{FIELD_MANAGER, resource};
+use crate::objects::{FIELD_MANAGER, Key, resource};
 use crate::stored_versions;
 use api::conditions;
-use client::call;
+use client::{call, call_optional};
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -15,6 +15,11 @@ use std::time::Duration;
 pub(super) const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often the API server is asked whether a new kind is served.
 const ESTABLISH_POLL: Duration = Duration::from_millis(50);
+/// How many times an object is applied over what was read. While an operator starts, it writes the status of its settings a few
+/// times a second.
+const TRIES: u32 = 20;
+/// The pause before each further try.
+const TRY_AGAIN: Duration = Duration::from_millis(100);
 
 /// Carries out an installation: the plan's objects, and where the config server requires boot tokens, the move of those of
 /// an earlier version. `progress` is called after each object.
@@ -79,9 +84,12 @@ async fn one(client: &Client, step: &Step) -> Result<(), InstallError> {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
     };
+    if let WriteMode::ApplyOver(read) = &step.how {
+        return apply_over(&api, name, step, read).await;
+    }
     let request = async {
         match &step.how {
-            WriteMode::Apply => {
+            WriteMode::Apply | WriteMode::ApplyOver(_) => {
                 let params = PatchParams::apply(FIELD_MANAGER).force();
                 api.patch(name, &params, &Patch::Apply(&step.object)).await.map(drop)
             }
@@ -99,8 +107,41 @@ async fn one(client: &Client, step: &Step) -> Result<(), InstallError> {
     match (call(|| step.to_string(), request).await, &step.how) {
         // A webhook may deny with this code, too: nothing exists then.
         (Err(error), WriteMode::CreateIfMissing) if error.is_conflict() && !error.is_refused() => Ok(()),
-        (Err(error), WriteMode::Update(_)) if error.is_conflict() => Err(InstallError::Changed),
+        (Err(error), WriteMode::Update(_)) if error.is_conflict() => {
+            Err(InstallError::Changed { object: Key::of(&step.object).to_string() })
+        }
         (done, _) => Ok(done?),
+    }
+}
+
+/// Applies an object if what people write of it is still as it was read. A status that was written since changes nothing.
+async fn apply_over(
+    api: &Api<DynamicObject>,
+    name: &str,
+    step: &Step,
+    read: &Value,
+) -> Result<(), InstallError> {
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    // The API server counts each change of the spec as a generation.
+    let written = |metadata: &Value| {
+        ["uid", "generation", "labels", "annotations"].map(|field| metadata.get(field).cloned())
+    };
+    let (mut object, mut version, mut tries) = (step.object.clone(), read["resourceVersion"].clone(), 0);
+    loop {
+        object["metadata"]["resourceVersion"] = version;
+        let applied = call(|| step.to_string(), api.patch(name, &params, &Patch::Apply(&object))).await;
+        let Err(conflict) = applied else { return Ok(()) };
+        tries += 1;
+        if !conflict.is_conflict() || tries == TRIES {
+            return Err(conflict.into());
+        }
+        let there = call_optional(|| format!("get {name}"), api.get_metadata(name)).await?;
+        let there = there.map(|there| json!(there.metadata)).unwrap_or_default();
+        if written(&there) != written(read) {
+            return Err(InstallError::Changed { object: Key::of(&step.object).to_string() });
+        }
+        version = there["resourceVersion"].clone();
+        tokio::time::sleep(TRY_AGAIN).await;
     }
 }
 
@@ -130,7 +171,10 @@ pub(crate) async fn established(client: &Client, definition: &Value) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::install::plan;
+    use api::v1alpha1::MachineConfigOperator;
     use kube::client::Body;
+    use std::sync::{Arc, Mutex};
 
     /// An API server that answers everything with a conflict.
     fn conflicts(said: &'static str) -> Client {
@@ -157,10 +201,95 @@ mod tests {
             let step = Step { how, object };
             let found = match one(&conflicts(said), &step).await {
                 Ok(()) => "done".to_owned(),
-                Err(InstallError::Changed) => "it has changed".to_owned(),
+                Err(InstallError::Changed { .. }) => "it has changed".to_owned(),
                 Err(error) => client::chain(&error),
             };
             assert!(found.contains(want), "{step}: {found}");
+        }
+    }
+
+    /// A client of a fake API server that has this object, and does this to it before the first apply reaches it.
+    fn client(there: &Arc<Mutex<Value>>, meanwhile: fn(&mut Value)) -> Client {
+        let (there, mut first) = (there.clone(), true);
+        let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (there, meanwhile) = (there.clone(), std::mem::take(&mut first).then_some(meanwhile));
+            async move {
+                let is_read = *request.method() == http::Method::GET;
+                let bytes = request.into_body().collect_bytes().await.unwrap();
+                let mut there = there.lock().unwrap();
+                if let Some(change) = meanwhile {
+                    change(&mut there);
+                    let version: u64 =
+                        there["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+                    there["metadata"]["resourceVersion"] = json!((version + 1).to_string());
+                }
+                let (code, body) = if is_read {
+                    (200, there.clone())
+                } else {
+                    let new: Value = serde_json::from_slice(&bytes).unwrap();
+                    let bound = new["metadata"].get("resourceVersion");
+                    match bound.is_none_or(|version| *version == there["metadata"]["resourceVersion"]) {
+                        true => {
+                            there["spec"] = new["spec"].clone();
+                            (200, there.clone())
+                        }
+                        false => (
+                            409,
+                            json!({"kind": "Status", "status": "Failure", "code": 409, "message": "it was modified"}),
+                        ),
+                    }
+                };
+                let body = kube::client::Body::from(body.to_string().into_bytes());
+                Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        Client::new(serve, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn settings_that_somebody_changes_meanwhile_are_not_written_over() {
+        type Row = (&'static str, fn(&mut Value), bool);
+        let rows: [Row; 4] = [
+            ("nothing", |_| (), true),
+            ("the status", |there| there["status"] = json!({"observedGeneration": 1}), true),
+            (
+                "the spec",
+                |there| {
+                    there["spec"]["managementState"] = json!("Unmanaged");
+                    there["metadata"]["generation"] = json!(2);
+                },
+                false,
+            ),
+            ("an annotation", |there| there["metadata"]["annotations"] = json!({"mine": "yes"}), false),
+        ];
+        for (about, meanwhile, written) in rows {
+            let there = json!({
+                "apiVersion": "machineconfig.dev/v1alpha1", "kind": "MachineConfigOperator",
+                "metadata": {"name": "cluster", "uid": "u", "generation": 1, "resourceVersion": "7"},
+                "spec": {"image": "mco:1"},
+            });
+            let settings: MachineConfigOperator = serde_json::from_value(there.clone()).unwrap();
+            let there = Arc::new(Mutex::new(there));
+            let options = Options {
+                image: Some("mco:2".to_owned()),
+                settings: Some(settings),
+                pools: None,
+                ..Options::default()
+            };
+            let step = plan(&options).unwrap().pop().unwrap();
+            assert_eq!(step.to_string(), "apply MachineConfigOperator cluster");
+            let done = one(&client(&there, meanwhile), &step).await;
+            let now = there.lock().unwrap()["spec"].clone();
+            assert_eq!((done.is_ok(), now["image"] == "mco:2"), (written, written), "{about}: {done:?}");
+            if let Err(error) = done {
+                assert_eq!(
+                    error.to_string(),
+                    "MachineConfigOperator cluster changed in the meantime; run the command again"
+                );
+                if about == "the spec" {
+                    assert_eq!(now["managementState"], "Unmanaged", "it stays");
+                }
+            }
         }
     }
 }

@@ -110,6 +110,8 @@ impl Default for Options {
 pub enum WriteMode {
     /// Our object: applied each time.
     Apply,
+    /// Our object, which holds what people have written: applied if that is still as it was read, with this metadata.
+    ApplyOver(Value),
     /// The user's object once it exists: only created if it is missing.
     CreateIfMissing,
     /// The user's object, of which some fields change, by this merge patch. It is bound to the version that was read.
@@ -136,7 +138,7 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |p: &str| self.object.pointer(p).and_then(Value::as_str).unwrap_or("?").to_owned();
         let how = match self.how {
-            WriteMode::Apply => "apply",
+            WriteMode::Apply | WriteMode::ApplyOver(_) => "apply",
             WriteMode::CreateIfMissing => "create if missing:",
             WriteMode::Update(_) => "update",
         };
@@ -173,9 +175,12 @@ pub enum InstallError {
     /// A setting that cannot be used.
     #[error(transparent)]
     Settings(#[from] ControllerConfigValuesError),
-    /// The ControllerConfig changed between being read and being written.
-    #[error("ControllerConfig {} changed in the meantime; run the command again", names::CONTROLLER_CONFIG)]
-    Changed,
+    /// An object that people write into changed between being read and being written.
+    #[error("{object} changed in the meantime; run the command again")]
+    Changed {
+        /// The object.
+        object: String,
+    },
     /// The API server accepted a CRD but does not serve its kind.
     #[error("{name} is not served {} s after it was applied: {why}", ESTABLISH_TIMEOUT.as_secs())]
     NotEstablished {

@@ -149,7 +149,13 @@ fn settings_step(options: &Options, image: &str) -> Result<Step, InstallError> {
     let object = json!({
         "apiVersion": "machineconfig.dev/v1alpha1", "kind": "MachineConfigOperator", "metadata": metadata, "spec": spec,
     });
-    Ok(Step { how: WriteMode::Apply, object })
+    // What is written contains what was read. An edit made since would be lost.
+    let read = options.settings.as_ref().map(|there| &there.metadata);
+    let how = match read.filter(|read| read.resource_version.is_some()) {
+        Some(read) => WriteMode::ApplyOver(serde_json::to_value(read).map_err(wrong)?),
+        None => WriteMode::Apply,
+    };
+    Ok(Step { how, object })
 }
 
 /// What is said now counts; what is found out replaces only what was found out before.

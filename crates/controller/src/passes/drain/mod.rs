@@ -13,7 +13,7 @@
 use crate::cache::store::{Change, Store};
 use crate::cache::watch::{OnChange, Presence, WatchedApi, follow};
 use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
-use crate::flight::nodes::{PatchOf, send};
+use crate::flight::nodes::{PATCHES_IN_FLIGHT, PATIENCE, PatchOf, send};
 use crate::flight::refusals::Topic;
 use crate::io::clock::now;
 use crate::io::events::{Source, node_reference};
@@ -36,6 +36,7 @@ use rollout::drain::{self, Answer, Drain, DrainLimit, DrainPlan, Evict, Request}
 use rollout::view::{BudgetView, NodeView, PodView};
 use rollout::{NodePatch, TroubleOf};
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -265,7 +266,7 @@ impl Drains {
             session.refused.clone_from(&plan.refused);
         }
         if let Some(patch) = &plan.patch
-            && let Err(error) = self.send(patch).await
+            && let Err(error) = self.send(&node.name, patch).await
         {
             // A conflict passes by itself. One that lasts is reported like any other refusal.
             let words = self.shared.troubles.due_message(&tried(&node.name), &error);
@@ -325,9 +326,36 @@ impl Drains {
     }
 
     /// Sends the node's patch. Its outcome affects no decision about other nodes.
-    async fn send(&self, patch: &NodePatch) -> Result<(), CallError> {
-        let place = self.shared.permits.take(PatchOf::Drain, &self.shared.terms).await;
-        send(&*self.shared, &place, patch).await
+    async fn send(&self, node: &str, patch: &NodePatch) -> Result<(), CallError> {
+        let place = self.shared.permits.take(PatchOf::Drain, &self.shared.terms);
+        let waits = || {
+            format!(
+                "{PATCHES_IN_FLIGHT} updates of other nodes for their drains have no answer from the API server, and this one waits \
+                 for them"
+            )
+        };
+        let place = self.reporting(node, waits, place).await;
+        let hangs = || {
+            "the API server does not answer; the update is sent again until it does. If it answers other requests, look for an \
+             admission webhook that hangs"
+                .to_owned()
+        };
+        self.reporting(node, hangs, send(&*self.shared, &place, patch)).await
+    }
+
+    /// Waits for a part of the node's update. If it takes longer than [`PATIENCE`], the node's pool reports why, and the wait goes on.
+    async fn reporting<T>(
+        &self,
+        node: &str,
+        why: impl FnOnce() -> String,
+        part: impl Future<Output = T>,
+    ) -> T {
+        let mut part = pin!(part);
+        if let Ok(done) = tokio::time::timeout(PATIENCE, &mut part).await {
+            return done;
+        }
+        self.report_problem(node, Some(format!("Node {node} cannot be updated for its drain: {}", why())));
+        part.await
     }
 
     /// Sets what the node's pool reports about its drain.

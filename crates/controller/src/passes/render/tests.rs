@@ -4,6 +4,7 @@ use super::*;
 use crate::cache::store::Item;
 use crate::fake_server::{answer, shared};
 use crate::passes::render::write::create;
+use api::v1::PoolConfiguration;
 use rollout::view::own;
 use serde_json::json;
 
@@ -99,4 +100,32 @@ async fn what_the_api_server_stores_otherwise_than_it_was_sent_is_an_error() {
             assert_eq!((done.is_ok(), altered), (fine, !fine), "{stored}: {done:?}");
         }
     }
+}
+
+/// The late write is not taken for the echo of what is wanted: the pool is rendered again.
+#[tokio::test]
+async fn a_write_without_an_answer_that_arrives_after_a_revert_is_undone() {
+    let config = |name: &str| PoolConfiguration { name: name.to_owned(), ..PoolConfiguration::default() };
+    let pool = |name: &str, version: u64| {
+        let mut pool = MachineConfigPool::new("worker", Default::default());
+        pool.spec.configuration = config(name);
+        pool.metadata.resource_version = Some(version.to_string());
+        Item { version, uid: "p".to_owned(), value: Arc::new(pool) }
+    };
+    let requests = Arc::new(Mutex::new(0));
+    let count = requests.clone();
+    let shared = shared(move |_| {
+        *count.lock().unwrap() += 1;
+        None
+    });
+    shared.stores.pools.apply("worker".to_owned(), pool("rendered-worker-1", 1));
+    let there = shared.stores.pools.get("worker").unwrap();
+    assert!(name_config(&shared, &there, config("rendered-worker-2")).await.is_err(), "it has no answer");
+    // Somebody reverts the MachineConfig, and the pool still names the config that is wanted again.
+    name_config(&shared, &there, config("rendered-worker-1")).await.unwrap();
+    assert_eq!(*requests.lock().unwrap(), 1, "nothing has to be written");
+    shared.queues.of(Pass::Render).take();
+    let late = shared.stores.pools.apply("worker".to_owned(), pool("rendered-worker-2", 2)).unwrap();
+    shared.changed(&Changed::Pool(&late));
+    assert_eq!(shared.queues.of(Pass::Render).take(), ["worker".to_owned()].into());
 }

@@ -131,38 +131,40 @@ pub(super) async fn name_config(
 ) -> Result<(), WriteError> {
     let (pool_name, name) = (pool.name_any(), wanted.name.clone());
     let have = &pool.spec.configuration;
-    if have.name != wanted.name || have.source != wanted.source {
-        // Fields that others wrote beside ours stay.
-        let wanted =
-            PoolConfiguration { api_version: have.api_version.clone(), kind: have.kind.clone(), ..wanted };
-        if let Some(patch) = difference(&json!(have), &json!(wanted)) {
-            shared.own_writes.expect(&pool_name, wanted);
-            let mut patch = bound_to_version(
-                "spec",
-                &json!({ "configuration": patch }),
-                pool.metadata.resource_version.as_deref(),
-            );
-            if have.name != name
-                && let Some(metadata) = patch.get_mut("metadata")
-            {
-                let history = rollout::history_with(pool, &name, &now());
-                metadata["annotations"] = json!({ own::CONFIG_HISTORY: history });
-            }
-            let api = shared.api::<MachineConfigPool>();
-            let answer = call(
-                || format!("spec.configuration of machineconfigpool {pool_name}"),
-                api.patch(&pool_name, &PatchParams::default(), &Patch::Merge(patch)),
-            )
-            .await?;
-            tracing::info!(pool = pool_name, config = name, was = have.name, "rendered");
-            shared.pool_answer(answer);
-            if shared.stores.configs.get(&name).is_none() {
-                // It was deleted before the pool named it. If it is deleted from now on, that change marks the
-                // pool.
-                shared.queues.of(Pass::Render).mark(pool_name.clone());
-            }
-            shared.queues.of(Pass::Garbage).mark(pool_name.clone());
+    // Fields that others wrote beside ours stay.
+    let wanted =
+        PoolConfiguration { api_version: have.api_version.clone(), kind: have.kind.clone(), ..wanted };
+    // Also where nothing has to be written: an earlier write without an answer may still arrive, and then it is no echo of what
+    // is wanted now.
+    shared.own_writes.expect(&pool_name, wanted.clone());
+    if (have.name != wanted.name || have.source != wanted.source)
+        && let Some(patch) = difference(&json!(have), &json!(wanted))
+    {
+        let mut patch = bound_to_version(
+            "spec",
+            &json!({ "configuration": patch }),
+            pool.metadata.resource_version.as_deref(),
+        );
+        if have.name != name
+            && let Some(metadata) = patch.get_mut("metadata")
+        {
+            let history = rollout::history_with(pool, &name, &now());
+            metadata["annotations"] = json!({ own::CONFIG_HISTORY: history });
         }
+        let api = shared.api::<MachineConfigPool>();
+        let answer = call(
+            || format!("spec.configuration of machineconfigpool {pool_name}"),
+            api.patch(&pool_name, &PatchParams::default(), &Patch::Merge(patch)),
+        )
+        .await?;
+        tracing::info!(pool = pool_name, config = name, was = have.name, "rendered");
+        shared.pool_answer(answer);
+        if shared.stores.configs.get(&name).is_none() {
+            // It was deleted before the pool named it. If it is deleted from now on, that change marks the
+            // pool.
+            shared.queues.of(Pass::Render).mark(pool_name.clone());
+        }
+        shared.queues.of(Pass::Garbage).mark(pool_name.clone());
     }
     Ok(())
 }

@@ -17,6 +17,7 @@ use crate::cache::settings::API_SERVER;
 use crate::cache::stores::pull_secret_location;
 use crate::cache::trimmed::Config;
 use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
+use crate::flight::nodes::PATIENCE;
 use crate::flight::refusals::{AGAIN, WriteOutcomes};
 use crate::io::clock::now;
 use crate::kind;
@@ -32,7 +33,7 @@ use api::k8s::ResourceExt;
 use api::names::{CONTROLLER_CONFIG, label};
 use api::v1::{ControllerConfig, ControllerConfigStatus, MachineConfig};
 use client::merge_patch::{bound_to_version, difference};
-use client::{CallError, call};
+use client::{CallError, call_within};
 use inputs::Facts;
 use kube::api::{Patch, PatchParams};
 use render::template::Rendering;
@@ -198,7 +199,8 @@ async fn carry_out(shared: &Shared, config: &ControllerConfig) -> Result<Outcome
 /// The key of the template rendering in [`crate::flight::refusals::CurrentFailures`].
 const TEMPLATES: &str = "templates";
 
-/// Writes the status. It is only for people, so a refusal delays nothing; the result is `false` then.
+/// Writes the status. It is only for people, so a write that fails delays nothing; the result is `false` then. Only where the
+/// ControllerConfig has changed, or is gone, is everything decided again.
 async fn say(
     shared: &Shared,
     config: &ControllerConfig,
@@ -207,11 +209,11 @@ async fn say(
 ) -> Result<bool, CallError> {
     match set(shared, config, observed, new).await {
         Ok(()) => Ok(true),
-        Err(e) if e.is_refused() => {
+        Err(e) if (e.is_conflict() || e.is_not_found()) && !e.is_refused() => Err(e),
+        Err(e) => {
             tracing::warn!("{}", e.chain());
             Ok(false)
         }
-        Err(e) => Err(e),
     }
 }
 
@@ -332,7 +334,8 @@ async fn set(
     let body = Patch::Merge(bound_to_version("status", &patch, config.metadata.resource_version.as_deref()));
     let api = shared.api::<ControllerConfig>();
     let what = || format!("status of controllerconfig {name}");
-    let answer = call(what, api.patch_status(&name, &PatchParams::default(), &body)).await?;
+    // Nobody waits long for what only people read.
+    let answer = call_within(PATIENCE, what, api.patch_status(&name, &PatchParams::default(), &body)).await?;
     shared.controller_config_answer(answer);
     Ok(())
 }
@@ -340,8 +343,40 @@ async fn set(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_server::template;
+    use crate::fake_server::{answer, item, put_pool, shared, template};
+    use crate::render_prerequisites::Prerequisite;
     use api::names::annotation;
+
+    #[tokio::test]
+    async fn a_status_that_cannot_be_written_delays_no_rendering() {
+        for (code, outcome) in [
+            (None, Outcome::After(AGAIN)),
+            (Some(500), Outcome::After(AGAIN)),
+            (Some(429), Outcome::After(AGAIN)),
+            (Some(403), Outcome::After(AGAIN)),
+            // It was decided on an old version of the object.
+            (Some(409), Outcome::Stale),
+            (Some(404), Outcome::Stale),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut shared = shared(move |request| {
+                let code = if request.method() == http::Method::PATCH { code } else { Some(404) };
+                code.and_then(|code| answer(code, &json!({"kind": "Status", "code": code, "message": "no"})))
+            });
+            shared.templates = folder.path().to_owned();
+            put_pool(&shared);
+            let mut config =
+                ControllerConfig::new(CONTROLLER_CONFIG, api::v1::ControllerConfigSpec::default());
+            config.metadata.generation = Some(2);
+            let newer = crate::cache::store::Item { version: 2, ..item(config.clone()) };
+            shared.stores.controller_configs.apply(CONTROLLER_CONFIG.to_owned(), newer);
+            let shared = Arc::new(shared);
+            assert_eq!(pass(shared.clone(), CONTROLLER_CONFIG.to_owned()).await, outcome, "{code:?}");
+            let pool = shared.stores.pools.get("worker").unwrap();
+            let rendered = shared.prerequisites.templates.check(&config, &pool, &[]) == Prerequisite::Met;
+            assert_eq!(rendered, outcome != Outcome::Stale, "{code:?}");
+        }
+    }
 
     #[test]
     fn a_generation_that_fails_is_said_to_run_once_and_not_with_every_try() {

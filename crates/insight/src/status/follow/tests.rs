@@ -59,6 +59,7 @@ fn an_api_server_that_is_away_or_busy_is_asked_again_and_one_that_refuses_is_not
     let json = serde_json::from_str::<bool>("x").unwrap_err();
     let rows = [
         (FollowError::Late, true),
+        (FollowError::Slow { missing: vec!["Nodes"] }, true),
         (list(broken()), true),
         (refused(kube::runtime::watcher::Error::WatchStartFailed(broken())), true),
         (list(answer(503)), true),
@@ -334,4 +335,73 @@ async fn a_refusal_is_for_a_minute() {
     let going: Vec<&str> =
         plan.pools[0].nodes.iter().filter(|n| n.step == Step::Goes).map(|n| &*n.node).collect();
     assert_eq!(going, ["b"], "what the drain of a loses counts");
+}
+
+/// A fake API server whose lists take this many seconds, and which has no other kinds. A watch of pools reports a change each second.
+/// `None`: it answers nothing at all, except for its version if `versions`.
+fn slow_client(lists: Option<&'static [(&'static str, u64)]>, versions: bool) -> Client {
+    let serve = tower::service_fn(move |request: Request<Body>| async move {
+        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+        let hangs = std::future::pending::<()>;
+        let (code, body) = if path == "/version" && versions {
+            (
+                200,
+                json!({"major": "1", "minor": "36", "gitVersion": "v1.36.0", "gitCommit": "", "gitTreeState": "",
+                "buildDate": "", "goVersion": "", "compiler": "", "platform": ""}),
+            )
+        } else if let Some(lists) = lists {
+            let list = lists.iter().find(|(kind, _)| path.rsplit('/').next() == Some(kind));
+            match (list, query.contains("watch=")) {
+                (Some((kind, _)), true) => {
+                    if *kind != "machineconfigpools" {
+                        hangs().await;
+                    }
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    let pool = json!({"metadata": {"name": "worker", "resourceVersion": "6"}, "spec": {}});
+                    (200, json!({"type": "MODIFIED", "object": pool}))
+                }
+                (Some((_, seconds)), false) => {
+                    tokio::time::sleep(Duration::from_secs(*seconds)).await;
+                    (
+                        200,
+                        json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "5"}, "items": []}),
+                    )
+                }
+                (None, _) => {
+                    (404, json!({"kind": "Status", "code": 404, "message": "no", "reason": "NotFound"}))
+                }
+            }
+        } else {
+            hangs().await;
+            (500, json!(null))
+        };
+        let body = Body::from(format!("{body}\n").into_bytes());
+        Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap())
+    });
+    Client::new(serve, "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_whose_lists_take_a_minute_is_waited_for_and_one_that_is_silent_is_not() {
+    const SLOW: [(&str, u64); 4] =
+        [("controllerconfigs", 5), ("machineconfigpools", 20), ("machineconfigs", 45), ("nodes", 70)];
+    const STUCK: [(&str, u64); 4] =
+        [("controllerconfigs", 1), ("machineconfigpools", 1), ("machineconfigs", 1), ("nodes", 3600)];
+    ClusterWatch::start(&slow_client(Some(&SLOW), true)).await.map(drop).expect("each of them goes on");
+    let client = slow_client(Some(&STUCK), true);
+    let starts = ClusterWatch::start(&client);
+    let ended = tokio::time::timeout(Duration::from_mins(2), starts)
+        .await
+        .expect("changes of pools are no list of nodes");
+    let error = ended.map(drop).unwrap_err();
+    assert!(matches!(&error, FollowError::Slow { missing } if *missing == ["Nodes"]), "{error:?}");
+    assert!(
+        error.to_string().contains("lists of Nodes") && !error.to_string().contains("kubeconfig"),
+        "{error}"
+    );
+    for (versions, blames) in [(true, false), (false, true)] {
+        let error = ClusterWatch::start(&slow_client(None, versions)).await.map(drop).unwrap_err();
+        assert_eq!(error.to_string().contains("kubeconfig"), blames, "{error}");
+        assert_eq!(matches!(error, FollowError::Late), blames, "{error:?}");
+    }
 }
