@@ -332,8 +332,8 @@ impl ClusterWatch {
     }
 }
 
-/// Why the first requests failed. Where one of them has no answer, a small question tells an API server that is slow from an address at
-/// which there is none.
+/// Why the first requests failed. Where one of them has no answer, a small question tells an API server that is slow from an
+/// address at which there is none.
 async fn unanswered(client: &Client, error: CallError) -> FollowError {
     if !matches!(error, CallError::Timeout { .. }) {
         return FollowError::Call(error);

@@ -343,7 +343,8 @@ impl Drains {
         self.reporting(node, hangs, send(&*self.shared, &place, patch)).await
     }
 
-    /// Waits for a part of the node's update. If it takes longer than [`PATIENCE`], the node's pool reports why, and the wait goes on.
+    /// Waits for a part of the node's update. If it takes longer than [`PATIENCE`], the node's pool reports why, and the wait
+    /// goes on.
     async fn reporting<T>(
         &self,
         node: &str,
