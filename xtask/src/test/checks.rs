@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Commits after this one need a body that says why. Earlier ones stay as they are.
-const SINCE: &str = "96b77291fc61";
+const SINCE: &str = "e083a06ecb4e";
 /// How `git log` prints a commit: its name and summary in a line, its body, and a mark.
 const LOG: &str = "--format=%h %s%n%b%x00";
 

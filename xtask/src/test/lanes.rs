@@ -19,7 +19,7 @@ const GIB_A_LANE: u64 = 4;
 /// The most lanes: with more of them, the one disk becomes the bottleneck.
 const MOST_LANES: usize = 8;
 /// Additional lanes for tests that spend most of their time waiting.
-const LANES_BESIDE: usize = 4;
+const LANES_BESIDE: usize = 3;
 /// Additional lanes for each processor, for jobs that start only while the processors have time.
 const SPARE_LANES_A_PROCESSOR: usize = 2;
 /// A spare lane takes a job if the processors were busy for less than this percentage of [`SAMPLE`].

@@ -39,7 +39,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// long, so that an API server whose lists are slow is not asked for more and more of them.
 const SILENT: Duration = Duration::from_secs(2);
 /// The longest of these waits.
-const LONGEST_SILENCE: Duration = Duration::from_mins(2);
+const LONGEST_SILENCE: Duration = Duration::from_secs(15);
 /// How many times a kind of setting is requested before it counts as unknown.
 const TRIES: u32 = 6;
 /// How long the start of a term waits for kinds that no decision rests on.

@@ -186,9 +186,8 @@ impl BuildCluster {
             }),
         )
         .await;
-        let without = self.ends("Failed").await;
+        let without = self.fails(&Value::Null, &["push", "is not there", "annotation"]).await;
         eprintln!("refused after {:.1} s", applied.elapsed().as_secs_f32());
-        self.says(&without, &["push", "is not there", "annotation"]).await;
 
         self.secret("push").await;
         self.secret("pull").await;
@@ -198,8 +197,7 @@ impl BuildCluster {
             .patch(POOL, &PatchParams::default(), &Patch::Merge(again))
             .await
             .unwrap();
-        let no_os = self.next("Failed", &without).await;
-        self.says(&no_os, &["is no OS image that a node can boot", "usr/bin/jq"]).await;
+        let no_os = self.fails(&without, &["is no OS image that a node can boot", "usr/bin/jq"]).await;
 
         self.base(&self.registry.base()).await;
         let first = self.next("Succeeded", &no_os).await;

@@ -205,12 +205,7 @@ impl BuildCluster {
         panic!("the pool is not degraded ({status}) with {words:?}: {seen}");
     }
 
-    /// Waits until the pool's current build is in this state, and returns it.
-    pub(super) async fn ends(&self, state: &str) -> Value {
-        self.next(state, &Value::Null).await
-    }
-
-    /// As `ends`, for a build other than this one.
+    /// Waits until a build other than this one is in this state, and returns it.
     pub(super) async fn next(&self, state: &str, last: &Value) -> Value {
         self.other(state, std::slice::from_ref(last)).await
     }
@@ -220,7 +215,7 @@ impl BuildCluster {
         all.items.iter().map(|b| serde_json::to_value(b).unwrap()).collect()
     }
 
-    /// As `ends`, for a build other than these.
+    /// As `next`, for a build other than these.
     pub(super) async fn other(&self, state: &str, last: &[Value]) -> Value {
         let start = Instant::now();
         let mut seen = vec![];
@@ -238,9 +233,9 @@ impl BuildCluster {
         panic!("no build is {state}: {seen:?}\n{}", self.pods().await);
     }
 
-    /// Waits until the pool reports why its build failed.
-    pub(super) async fn says(&self, build: &Value, words: &[&str]) {
-        let name = build["metadata"]["name"].as_str().unwrap();
+    /// Waits until the pool reports with these words why a build other than this one failed, and returns that build. An earlier one
+    /// may have failed because the pool's config changed meanwhile.
+    pub(super) async fn fails(&self, last: &Value, words: &[&str]) -> Value {
         let start = Instant::now();
         let mut seen = String::new();
         while start.elapsed() < LIMIT {
@@ -249,13 +244,19 @@ impl BuildCluster {
             let conditions = pool["status"]["conditions"].as_array().cloned().unwrap_or_default();
             let one = conditions.iter().find(|c| c["type"] == "ImageBuildDegraded" && c["status"] == "True");
             seen = one.map(|c| c["message"].as_str().unwrap_or_default().to_owned()).unwrap_or_default();
-            if seen.contains(name) && words.iter().all(|word| seen.contains(word)) {
-                eprintln!("{seen}");
-                return;
+            if words.iter().all(|word| seen.contains(word)) {
+                let named = |build: &Value| {
+                    let name = build["metadata"]["name"].as_str().unwrap();
+                    seen.contains(name) && build["metadata"]["uid"] != last["metadata"]["uid"]
+                };
+                if let Some(build) = self.all_builds().await.into_iter().find(named) {
+                    eprintln!("{seen}");
+                    return build;
+                }
             }
             tokio::time::sleep(POLL).await;
         }
-        panic!("not {words:?} of {name}: {seen}\n{}", self.pods().await);
+        panic!("no build fails with {words:?}: {seen}\n{}", self.pods().await);
     }
 
     /// The state of the pods and their logs, to explain a build that hangs.
