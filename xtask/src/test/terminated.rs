@@ -50,6 +50,10 @@ pub(super) fn watch() -> anyhow::Result<()> {
             // One that has ended meanwhile is what is wanted.
             let _ = kill_process(pid, Signal::TERM);
         }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the main thread waits for jobs, and is not to start others"
+        )]
         std::process::exit(TERMINATED);
     });
     Ok(())

@@ -71,6 +71,6 @@ impl Input {
     /// The rights to read it.
     pub(crate) fn rights(&self) -> [Right; 3] {
         let Self { kind, place, names, way: _ } = self;
-        READ.map(|verb| Right { place: *place, names: *names, ..Right::new(verb, *kind) })
+        READ.map(|verb| Right { place: *place, names, ..Right::new(verb, *kind) })
     }
 }

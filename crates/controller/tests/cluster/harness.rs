@@ -113,7 +113,8 @@ impl Harness {
         Ok(Self { client, name: lab::unique_name(stem) })
     }
 
-    /// While the returned guard is held, no other test needs the controller's connection to work.
+    /// While the returned guard is held, no other test needs the controller's connection to work, and none edits the MachineConfigs of
+    /// templates, which all tests have in common.
     pub(crate) async fn alone(&self) -> MutexGuard<'static, ()> {
         ALONE.lock().await
     }

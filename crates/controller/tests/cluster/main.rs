@@ -181,6 +181,8 @@ async fn changes_during_an_outage_of_the_api_server_are_caught_up_with() -> Resu
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edited_generated_machine_config_is_restored() -> Result<()> {
     let harness = Harness::new("back").await?;
+    // Another test edits the same 00-worker.
+    let _held = harness.alone().await;
     harness.machine_config("a", "one").await?;
     harness.pool(json!({})).await?;
     let rendered = harness.rendered_not("").await?;
@@ -207,6 +209,8 @@ async fn an_edited_generated_machine_config_is_restored() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edited_or_deleted_template_machine_config_is_never_rendered() -> Result<()> {
     let harness = Harness::new("edited").await?;
+    // Another test edits the same 00-worker.
+    let _held = harness.alone().await;
     let roles = json!({"key": label::ROLE, "operator": "In", "values": ["worker", harness.name]});
     harness.machine_config("a", "one").await?;
     harness.pool(json!({"machineConfigSelector": {"matchExpressions": [roles]}})).await?;

@@ -178,7 +178,8 @@ fn the_control_plane_goes_when_no_other_node_is_on_its_way() {
     let w = |name: &str, notes, ready| node(name, "worker", notes, ready);
     let (now, long) = (Duration::ZERO, Duration::from_mins(1));
     let late = LIMIT + Duration::from_secs(1);
-    let rows: [(&str, Vec<NodeView>, Duration, bool, &[&str]); 9] = [
+    type Row = (&'static str, Vec<NodeView>, Duration, bool, &'static [&'static str]);
+    let rows: [Row; 9] = [
         ("workers go first", vec![w("a", IN, true), w("b", IN, true)], now, false, &["a", "b"]),
         ("one is on its way", vec![w("a", BACK, true), w("b", GOING, true)], long, false, &[]),
         (
