@@ -119,21 +119,27 @@ impl RestoreRound {
 
     /// Whether nothing moves and nothing will. `calm`: for how long no node has changed its state.
     pub(crate) fn is_stuck(&self, force: bool, calm: Duration, limit: Duration) -> bool {
-        let moves = |(name, state): (&Arc<str>, &RestoreState)| {
-            matches!(state, RestoreState::Asked | RestoreState::Going | RestoreState::Busy)
-                && !self.failed.contains_key(name)
-        };
         let given_up = !force && !self.failed.is_empty() || calm > ANSWER.min(limit);
-        self.send.is_empty() && !self.states.iter().any(moves) && given_up
+        self.send.is_empty() && !self.states.keys().any(|name| self.is_on_its_way(name)) && given_up
+    }
+
+    /// Whether a node moves, and has not failed.
+    fn is_on_its_way(&self, name: &Arc<str>) -> bool {
+        let moves = |state: &RestoreState| {
+            matches!(state, RestoreState::Asked | RestoreState::Going | RestoreState::Busy)
+        };
+        self.states.get(name).is_some_and(moves) && !self.failed.contains_key(name)
+    }
+
+    /// Whether a node can be sent, and has not failed.
+    fn can_go(&self, name: &Arc<str>) -> bool {
+        self.states.get(name) == Some(&RestoreState::Ready) && !self.failed.contains_key(name)
     }
 
     /// The nodes that could not be restored, with the reason.
     pub(crate) fn not_restored(&self) -> BTreeMap<Arc<str>, String> {
         let mut all = self.failed.clone();
-        let left = |(name, state): &(&Arc<str>, &RestoreState)| {
-            **state == RestoreState::Ready && !self.failed.contains_key(*name)
-        };
-        for (name, _) in self.states.iter().filter(left) {
+        for name in self.states.keys().filter(|name| self.can_go(name)) {
             let others: Vec<&str> = self.etcd.iter().filter(|m| *m != name).map(|m| &**m).collect();
             let why = if !self.failed.is_empty() {
                 "it was not sent back, because others failed".to_owned()
@@ -309,11 +315,9 @@ fn waits_for_others<'a>(
     round: &RestoreRound,
 ) -> bool {
     let calm = seen.memory.values().map(|memory| memory.waited).min().unwrap_or_default();
-    others.any(|node| match round.states.get(&node.name) {
-        _ if round.failed.contains_key(&node.name) => false,
-        Some(RestoreState::Ready) => round.send.contains(&node.name) || calm < CALM,
-        Some(RestoreState::Asked | RestoreState::Going | RestoreState::Busy) => true,
-        _ => false,
+    others.any(|node| {
+        round.is_on_its_way(&node.name)
+            || round.can_go(&node.name) && (round.send.contains(&node.name) || calm < CALM)
     })
 }
 
@@ -326,13 +330,9 @@ pub(crate) fn how_far(
     let state = |node: &NodeView| round.states.get(&node.name).copied();
     let managed = nodes.iter().filter(|node| state(node) != Some(RestoreState::Unmanaged)).count();
     let done = nodes.iter().filter(|node| state(node) == Some(RestoreState::Done)).count();
-    let on_its_way = |node: &&NodeView| {
-        matches!(state(node), Some(RestoreState::Asked | RestoreState::Going | RestoreState::Busy))
-            && !round.failed.contains_key(&node.name)
-    };
     let moving: Vec<String> = nodes
         .iter()
-        .filter(on_its_way)
+        .filter(|node| round.is_on_its_way(&node.name))
         .map(|node| {
             let seconds = memory.get(&node.name).map_or(0, |memory| memory.waited.as_secs());
             let why = match (state(node), node.drain_wait.as_deref()) {
@@ -357,14 +357,9 @@ pub(crate) fn how_far(
 /// The nodes of a group that go now.
 fn next(group: &str, members: &[&NodeView], seen: &RoundInputs<'_>, round: &RestoreRound) -> Vec<Arc<str>> {
     let is = |node: &NodeView, state: RestoreState| round.states.get(&node.name) == Some(&state);
-    let moving = |node: &&&NodeView| {
-        [RestoreState::Asked, RestoreState::Going, RestoreState::Busy].iter().any(|s| is(node, *s))
-            && !round.failed.contains_key(&node.name)
-    };
-    let can_go = |node: &&NodeView| is(node, RestoreState::Ready) && !round.failed.contains_key(&node.name);
-    let moving = members.iter().filter(moving).count();
+    let moving = members.iter().filter(|node| round.is_on_its_way(&node.name)).count();
     let (up, down): (Vec<&NodeView>, Vec<&NodeView>) =
-        members.iter().copied().filter(|n| can_go(n)).partition(|n| n.ready());
+        members.iter().copied().filter(|n| round.can_go(&n.name)).partition(|n| n.ready());
     if group == CONTROL_PLANE {
         let well = |n: &NodeView| n.not_ready.is_none() && !round.etcd.contains(&n.name);
         let others_well = |node: &NodeView| members.iter().all(|n| n.name == node.name || well(n));
