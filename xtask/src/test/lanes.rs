@@ -20,13 +20,13 @@ const GIB_A_LANE: u64 = 4;
 const MOST_LANES: usize = 8;
 /// Additional lanes for tests that spend most of their time waiting.
 const LANES_BESIDE: usize = 3;
-/// Additional lanes for each processor, for jobs that start only while the processors have time.
-const SPARE_LANES_A_PROCESSOR: usize = 2;
+/// Additional lanes for each processor, for jobs that start only while the processors and the memory have room.
+const SPARE_LANES_A_PROCESSOR: usize = 3;
 /// A spare lane takes a job if the processors were busy for less than this percentage of [`SAMPLE`].
-const BUSY_ENOUGH: u64 = 85;
-/// How long the processors are watched before a spare lane takes a job. Longer than the start of a cluster's programs takes, so that
+const BUSY_ENOUGH: u64 = 90;
+/// How long the processors are watched before a spare lane takes a job. As long as the start of a cluster's programs takes, so that
 /// the load of the last job that was taken counts.
-const SAMPLE: Duration = Duration::from_secs(3);
+const SAMPLE: Duration = Duration::from_secs(2);
 /// How long to wait for a job to exit after it was killed.
 const LAST_WAIT: Duration = Duration::from_secs(30);
 /// The pause between two checks of a job.
@@ -144,7 +144,7 @@ fn once_more(mut done: Done, folder: &Path) -> Done {
     done
 }
 
-/// The next job for a spare lane, once the processors have time for it; `None` when no job is left. It is the shortest: the long
+/// The next job for a spare lane, once the processors have time and there is memory for it; `None` when no job is left. It is the shortest: the long
 /// ones are virtual machines and whole clusters, and more of them at once than there are processors make each other time out. One spare lane after the other
 /// watches the processors. They would all see the same free time, and take it together.
 fn next_with_time(jobs: &Mutex<VecDeque<Job>>, sampling: &Mutex<()>) -> Option<Job> {
@@ -153,22 +153,28 @@ fn next_with_time(jobs: &Mutex<VecDeque<Job>>, sampling: &Mutex<()>) -> Option<J
         // Where the kernel does not say how busy the processors are, there is no spare lane.
         let before = Ticks::now()?;
         std::thread::sleep(SAMPLE);
-        if Ticks::now()?.needed_since(before, is_niced()) < BUSY_ENOUGH {
+        let has_time = Ticks::now()?.needed_since(before, is_niced()) < BUSY_ENOUGH;
+        if has_time && gib_of_memory("MemAvailable:") >= GIB_A_LANE {
             return lock(jobs).pop_back();
         }
     }
     None
 }
 
-/// One lane for each processor, and spare ones, as far as memory allows.
+/// One lane for each processor, as far as memory allows, and spare ones, which look at the memory that is left before each job.
 fn lanes() -> (usize, usize) {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
-    let gib = kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or_default() / 1024 / 1024;
-    let room = usize::try_from(gib / GIB_A_LANE).unwrap_or(1).clamp(1, MOST_LANES);
+    let room = usize::try_from(gib_of_memory("MemTotal:") / GIB_A_LANE).unwrap_or(1).clamp(1, MOST_LANES);
     let lanes = processors.min(room);
-    (lanes, (processors * SPARE_LANES_A_PROCESSOR).min(room - lanes))
+    let spare = if lanes < room { processors * SPARE_LANES_A_PROCESSOR } else { 0 };
+    (lanes, spare.min(MOST_LANES - lanes))
+}
+
+/// A line of `/proc/meminfo` in GiB, rounded down; 0 where the kernel does not say it. Source: proc_meminfo(5).
+fn gib_of_memory(line: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = text.lines().find_map(|l| l.strip_prefix(line)?.trim().strip_suffix(" kB"));
+    kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or_default() / 1024 / 1024
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
