@@ -8,7 +8,8 @@
 //! - [`manifests`]: the objects of the parts. Pure.
 //! - [`settings`]: the settings object, read and checked. [`facts`]: what the cluster says about itself.
 //! - [`monitoring`]: alerts, dashboards, and how Prometheus finds the metrics.
-//! - [`certificates`], [`user_data`], [`boot_tokens`], [`joining`]: what booting machines need.
+//! - [`certificates`], [`user_data`], [`boot_tokens`], [`joining`]: what booting machines need. [`pointer_facts`]: what a pointer
+//!   config says that a person asks for.
 //!
 //! What it is not: rules about nodes.
 
@@ -25,6 +26,7 @@ pub mod manifests;
 pub mod monitoring;
 mod objects;
 mod ownership;
+pub mod pointer_facts;
 mod reconcile_error;
 mod request;
 pub mod settings;

@@ -13,6 +13,7 @@
 
 mod cache;
 mod challenge;
+mod container_tools;
 mod credentials;
 mod deletion;
 mod documents;
@@ -33,6 +34,7 @@ mod fake_registry;
 mod tests;
 
 pub use cache::Cache;
+pub use container_tools::{ContainerTools, ContainerToolsError, FileTrouble};
 pub use credentials::{BrokenEntry, Credentials, CredentialsError, Login};
 pub use error::{RegistryError, RequestFailure};
 pub use facts::{BOOTABLE, ImageFacts, LayerFacts, STREAM};
