@@ -3,14 +3,11 @@
 //! Not here: which jobs run, and in which order (`jobs.rs`).
 
 use super::busy::{Ticks, is_niced};
+use super::child::{self, Ended};
 use super::jobs::Job;
-use super::terminated::EndsWithUs;
 use anyhow::Context;
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,7 +16,7 @@ const GIB_A_LANE: u64 = 4;
 /// The most lanes: with more of them, the one disk becomes the bottleneck.
 const MOST_LANES: usize = 8;
 /// Additional lanes for tests that spend most of their time waiting.
-const LANES_BESIDE: usize = 3;
+const LANES_BESIDE: usize = 4;
 /// Additional lanes for each processor, for jobs that start only while the processors and the memory have room.
 const SPARE_LANES_A_PROCESSOR: usize = 3;
 /// A spare lane takes a job if the processors were busy for less than this percentage of [`SAMPLE`].
@@ -27,10 +24,6 @@ const BUSY_ENOUGH: u64 = 90;
 /// How long the processors are watched before a spare lane takes a job. As long as the start of a cluster's programs takes, so that
 /// the load of the last job that was taken counts.
 const SAMPLE: Duration = Duration::from_secs(2);
-/// How long to wait for a job to exit after it was killed.
-const LAST_WAIT: Duration = Duration::from_secs(30);
-/// The pause between two checks of a job.
-const POLL: Duration = Duration::from_millis(20);
 /// How many of the slowest jobs are listed at the end.
 const SLOWEST: usize = 15;
 /// The most failed jobs that run once more. If more fail, lack of time is not the reason.
@@ -54,6 +47,8 @@ pub(super) struct Done {
     /// The messages of tests that could not run here.
     pub(super) skipped: Vec<String>,
     times: BTreeMap<String, f64>,
+    /// The processors' time that each job took, in seconds.
+    processor_seconds: BTreeMap<String, f64>,
 }
 
 /// A job that failed.
@@ -66,12 +61,19 @@ pub(super) struct Failure {
 
 impl Done {
     pub(super) fn print_slowest(&self) {
-        let mut times: Vec<_> = self.times.iter().collect();
-        times.sort_by(|a, b| b.1.total_cmp(a.1));
-        println!("== the slowest:");
-        for (title, seconds) in times.into_iter().take(SLOWEST) {
-            println!("    {seconds:6.1} s  {title}");
-        }
+        print_most("the slowest", &self.times);
+        print_most("those that took most of the processors' time", &self.processor_seconds);
+        let all: f64 = self.processor_seconds.values().sum();
+        println!("    {all:6.1} s  all jobs together");
+    }
+}
+
+fn print_most(what: &str, seconds: &BTreeMap<String, f64>) {
+    let mut all: Vec<_> = seconds.iter().collect();
+    all.sort_by(|a, b| b.1.total_cmp(a.1));
+    println!("== {what}:");
+    for (title, seconds) in all.into_iter().take(SLOWEST) {
+        println!("    {seconds:6.1} s  {title}");
     }
 }
 
@@ -186,7 +188,7 @@ fn one(job: &Job, folder: &Path, done: &Mutex<Done>) {
     let name: String = job.title.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
     let log = folder.join(format!("{name}.log"));
     let start = Instant::now();
-    let ended = watched(job, &log);
+    let ended = child::run(job, &log);
     let seconds = start.elapsed().as_secs_f64();
     let text = String::from_utf8_lossy(&std::fs::read(&log).unwrap_or_default()).into_owned();
     let not_run = skipped(&text).count();
@@ -196,10 +198,16 @@ fn one(job: &Job, folder: &Path, done: &Mutex<Done>) {
     let mut done = lock(done);
     done.skipped.extend(skipped(&text).map(|why| format!("{}: {why}", job.title)));
     let problem = match ended {
-        Ok(status) if status.success() && ran > 0 => None,
-        // No test ran, so nothing was proved.
-        Ok(status) if status.success() => Some("no test ran".to_owned()),
-        Ok(status) => Some(status.to_string()),
+        Ok(Ended { status, processor_seconds }) => {
+            let used = processor_seconds.map(|seconds| (job.title.clone(), seconds));
+            done.processor_seconds.extend(used);
+            match status.success() {
+                true if ran > 0 => None,
+                // No test ran, so nothing was proved.
+                true => Some("no test ran".to_owned()),
+                false => Some(status.to_string()),
+            }
+        }
         Err(error) => Some(format!("{error:#}")),
     };
     match problem {
@@ -223,59 +231,6 @@ fn one(job: &Job, folder: &Path, done: &Mutex<Done>) {
             done.failed.push(Failure { job: job.clone(), line });
         }
     }
-}
-
-/// Runs a program to its end; prints the names of tests that fail while it still runs.
-fn watched(job: &Job, log: &Path) -> anyhow::Result<ExitStatus> {
-    let out = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
-    let mut reader = File::open(log).with_context(|| format!("cannot read {}", log.display()))?;
-    let mut child = Command::new(&job.executable)
-        .args(&job.args)
-        .current_dir(&job.folder)
-        // Cargo sets these variables for the tests that it runs.
-        .env("CARGO", env!("CARGO"))
-        .env("CARGO_MANIFEST_DIR", &job.folder)
-        .stdin(Stdio::null())
-        .stderr(out.try_clone()?)
-        .stdout(out)
-        .spawn()
-        .with_context(|| format!("cannot run {}", job.executable.display()))?;
-    let _ends_with_us = EndsWithUs::new(&child);
-    let start = Instant::now();
-    let mut unread = String::new();
-    loop {
-        let ended = child.try_wait()?;
-        let mut bytes = vec![];
-        reader.read_to_end(&mut bytes)?;
-        unread.push_str(&String::from_utf8_lossy(&bytes));
-        while let Some((line, rest)) = unread.split_once('\n') {
-            if let Some(test) = failed_test(line) {
-                println!("FAILED so far        {} {test}", job.title);
-            }
-            unread = rest.to_owned();
-        }
-        if let Some(status) = ended {
-            return Ok(status);
-        }
-        if start.elapsed() > job.patience {
-            child.kill()?;
-            // A process that even the kernel cannot end is abandoned, so that the other jobs continue and the run ends.
-            let killed = Instant::now();
-            while child.try_wait()?.is_none() {
-                if killed.elapsed() > LAST_WAIT {
-                    anyhow::bail!("it hung for {} s and cannot be killed", job.patience.as_secs());
-                }
-                std::thread::sleep(POLL);
-            }
-            anyhow::bail!("it hung: ended after {} s", job.patience.as_secs());
-        }
-        std::thread::sleep(POLL);
-    }
-}
-
-/// The test's name in `test NAME ... FAILED`, which libtest prints before it prints the reason.
-fn failed_test(line: &str) -> Option<&str> {
-    line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
 /// The number of passed tests, from libtest's last line.
@@ -331,7 +286,6 @@ mod tests {
     #[test]
     fn libtests_lines_are_understood() {
         let text = "running 3 tests\ntest a ... ok\ntest m::b ... FAILED\n\nskipped: it needs root\ntest c ... skipped: no mco\nan event was skipped: yes\nsuccesses:\n\nfailures:\n\n---- m::b stdout ----\nwhy\n\ntest result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s\n";
-        assert_eq!(text.lines().filter_map(failed_test).collect::<Vec<_>>(), ["m::b"]);
         assert_eq!(passed(text), 2);
         assert_eq!(skipped(text).collect::<Vec<_>>(), ["it needs root", "no mco"]);
         assert!(failure(text).starts_with("\nfailures:\n\n---- m::b") && failure(text).contains("why"));

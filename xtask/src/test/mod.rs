@@ -10,6 +10,7 @@
 
 mod busy;
 mod checks;
+mod child;
 mod jobs;
 mod lanes;
 mod limits;
