@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 use api::v1::MachineConfigSpec;
 use desired::{
-    Content, DesiredHost, DesiredOs, DesiredPath, FILE_MODE, Irreconcilable, has_contents, sha256,
+    Content, DesiredHost, DesiredOs, DesiredPath, FILE_MODE, FileOrigin, Irreconcilable, has_contents, sha256,
 };
 use ignition::Owner;
 use serde_json::Value;
@@ -87,9 +87,9 @@ pub(crate) struct ExpectedUnit {
 
 impl Baseline {
     /// The baseline of a parsed config, without the entries that are not written as they are given (see
-    /// [`DesiredHost::was_applied`]).
+    /// [`DesiredPath::was_applied`]).
     pub(crate) fn new(name: &str, record: String, wanted: &DesiredHost) -> Self {
-        let paths = wanted.paths.iter().filter(|(_, want)| wanted.was_applied(want));
+        let paths = wanted.paths.iter().filter(|(_, want)| want.was_applied());
         let paths = paths.map(|(path, want)| (path.clone(), Expected::of(want))).collect();
         let units = wanted.config.systemd.units.iter().map(|unit| ExpectedUnit {
             name: unit.name.clone(),
@@ -238,9 +238,8 @@ pub(crate) fn with_dropin(root: &Root, mut wanted: DesiredHost) -> Result<Desire
         && !wanted.config.passwd.users.is_empty()
     {
         let (user, group) = (Owner::default(), Owner::default());
-        let at = paths::SSHD_DROPIN_RECORD.to_owned();
-        let content = Content::new(text);
-        wanted.paths.put(DROPIN.to_owned(), DesiredPath::File { content, mode: FILE_MODE, user, group, at });
+        let (content, mode, origin) = (Content::new(text), FILE_MODE, FileOrigin::Agent);
+        wanted.paths.put(DROPIN.to_owned(), DesiredPath::File { content, mode, user, group, origin });
     }
     Ok(wanted)
 }
