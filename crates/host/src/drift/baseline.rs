@@ -145,12 +145,18 @@ impl Drifted {
 }
 
 impl Host {
-    /// The baseline of the config that was applied last, from its record. The whole config is parsed for it: once after
-    /// a start of the process, or if another process has changed the record. `None`: no config was ever applied.
+    /// The baseline of the config that was applied last, from its record. The whole config is parsed for it, unless the
+    /// last recovery did so: once after a start of the process, or if another process has changed the record. `None`: no
+    /// config was ever applied.
     ///
     /// # Errors
     /// The record cannot be read, or its Ignition config cannot be parsed at all.
-    pub fn baseline(&self) -> Result<Option<Baseline>, Error> {
+    pub fn baseline(&mut self) -> Result<Option<Baseline>, Error> {
+        if let Some(made) = self.baseline_of_recovery.take()
+            && self.is_current(&made)?
+        {
+            return Ok(Some(made));
+        }
         let Some(config) = self.current_config()? else { return Ok(None) };
         let wanted = in_effect(self.root(), &config.spec)?;
         Ok(Some(Baseline::new(&config.name, record(self.root())?, &wanted)))
@@ -172,7 +178,16 @@ impl Host {
     /// # Errors
     /// The record cannot be read.
     pub fn is_current(&self, baseline: &Baseline) -> Result<bool, Error> {
-        Ok(record(self.root())? == baseline.record)
+        Ok(self.record_digest()? == baseline.record)
+    }
+
+    /// A digest of the record of the config that was applied last. It stays the same as long as no config is applied or
+    /// taken back, by whatever process.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub fn record_digest(&self) -> Result<String, Error> {
+        record(self.root())
     }
 
     /// The part of a config that says what should be at these drifted paths. Nothing else of the config is parsed.
