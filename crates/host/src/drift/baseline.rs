@@ -228,16 +228,16 @@ fn entries_for(spec: &MachineConfigSpec, paths: &BTreeSet<String>) -> MachineCon
             || dropins.into_iter().any(|d| paths.contains(&paths::dropin(&name, &text(d, "name"))))
     };
     let mut config = spec.config.clone();
-    let mut keep = |pointer: &str, which: &dyn Fn(&Value) -> bool| {
+    let mut retain = |pointer: &str, which: &dyn Fn(&Value) -> bool| {
         let list = config.as_mut().and_then(|c| c.pointer_mut(pointer)).and_then(Value::as_array_mut);
         if let Some(list) = list {
             list.retain(|entry| which(entry));
         }
     };
     for list in ["/storage/files", "/storage/directories", "/storage/links"] {
-        keep(list, &|entry| paths.contains(&text(entry, "path")));
+        retain(list, &|entry| paths.contains(&text(entry, "path")));
     }
-    keep("/systemd/units", &unit);
+    retain("/systemd/units", &unit);
     MachineConfigSpec { config, ..spec.clone() }
 }
 

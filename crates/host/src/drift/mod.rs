@@ -37,7 +37,7 @@ impl Host {
     pub fn drifts_from(&mut self, baseline: &Baseline) -> Result<Vec<Drift>, Error> {
         let mut found = self.files_drift_from(baseline)?;
         found.extend(self.os_drifts(&baseline.os)?);
-        found.extend(self.retry_keep()?);
+        found.extend(self.retry_discarding_undo_data()?);
         Ok(found)
     }
 

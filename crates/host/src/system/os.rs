@@ -306,14 +306,14 @@ pub trait OsBackend: Send + fmt::Debug {
     ///
     /// # Errors
     /// The host refuses or fails.
-    fn keep(&mut self) -> Result<(), OsError> {
+    fn discard_undo_data(&mut self) -> Result<(), OsError> {
         Ok(())
     }
-    /// Whether [`OsBackend::keep`] has something left to end. Cheap: no program is started.
+    /// Whether [`OsBackend::discard_undo_data`] has something left to remove. Cheap: no program is started.
     ///
     /// # Errors
     /// The host cannot report it.
-    fn is_unkept(&self) -> Result<bool, OsError> {
+    fn has_undo_data(&self) -> Result<bool, OsError> {
         Ok(false)
     }
     /// Why the machine did not boot what was staged, if the boot loader gave up on it by itself.

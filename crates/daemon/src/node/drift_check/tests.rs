@@ -155,7 +155,7 @@ fn a_process_that_starts_in_another_operating_system_parses_the_config_once() {
     let _ = std::fs::remove_file(at("run/machine-config-daemon-boot"));
     os.boot();
 
-    let again = open_with(dir.path(), Box::new(os.clone()));
+    let again = open_with(dir.path(), Box::new(os));
     let before = parsed();
     assert!(!again.recover().unwrap());
     assert_eq!(std::fs::read_to_string(at("etc/other")).unwrap(), "1", "it was written again");

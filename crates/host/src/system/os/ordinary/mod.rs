@@ -303,12 +303,12 @@ impl OsBackend for OrdinaryHost {
         Ok(())
     }
 
-    fn is_unkept(&self) -> Result<bool, OsError> {
-        self.loader.is_unkept()
+    fn has_undo_data(&self) -> Result<bool, OsError> {
+        self.loader.has_undo_data()
     }
 
-    fn keep(&mut self) -> Result<(), OsError> {
-        self.loader.keep()
+    fn discard_undo_data(&mut self) -> Result<(), OsError> {
+        self.loader.discard_undo_data()
     }
 
     fn fell_back(&mut self) -> Option<String> {
