@@ -26,7 +26,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
         ],
     ),
     ("daemon", &["api", "client", "listen", "registry", "ignition", "desired", "host", "rollout"]),
-    ("server", &["api", "client", "listen", "ignition", "render"]),
+    ("server", &["api", "client", "listen", "ignition", "desired", "render"]),
     ("operator", &["api", "client", "listen", "ignition", "desired", "rollout"]),
     ("insight", &["api", "client", "desired", "host", "lookups", "render", "rollout"]),
     ("actions", &["api", "client", "desired", "insight", "render", "rollout"]),

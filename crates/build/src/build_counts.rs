@@ -82,7 +82,7 @@ impl BuildCounts {
                 start: status.and_then(|s| s.build_start.clone()),
                 end: status.and_then(|s| s.build_end.clone()),
                 job: jobs.iter().find(|j| j.build == name && j.owner == uid).map(|j| j.state()),
-                push: status.and_then(|s| push(build, state, s).or_else(|| push_before(state, s))),
+                push: status.and_then(|s| push(build, state, s)),
             });
         }
         counts.retries = jobs.iter().map(|j| (j.uid.clone(), retries(j))).filter(|(_, n)| *n > 0).collect();
@@ -108,18 +108,6 @@ fn push(build: &MachineOSBuild, state: State, status: &MachineOSBuildStatus) -> 
         State::Failed if said().is_some_and(|c| c.reason == state::NOT_PUSHED) => Some(PushResult::Failed),
         _ => None,
     }
-}
-
-/// What earlier versions wrote into the message of a build whose image was not pushed; its reason was that of each failure.
-const NOT_PUSHED_BEFORE: (&str, &str) = ("Failed", "the image could not be pushed to");
-
-/// The same of a build that an earlier version ended. Its conditions are not written again, so without this an upgrade
-/// would take the state of its push away. Only here a text decides, and only what is shown; what ends now has a reason.
-fn push_before(state: State, status: &MachineOSBuildStatus) -> Option<PushResult> {
-    let (reason, words) = NOT_PUSHED_BEFORE;
-    let said = status.conditions.iter().flatten().find(|c| c.is_true())?;
-    let failed = state == State::Failed && said.reason == reason && said.message.contains(words);
-    failed.then_some(PushResult::Failed)
 }
 
 /// What a status adds that a build is given. `build`: as it was before.
@@ -240,17 +228,15 @@ mod tests {
             observation(&reused, State::Succeeded, &status(build("a", "Succeeded", ""))),
             BuildObservation::default()
         );
-        // Of the version before the reason.
-        let old = "Build Failed: denied | the image could not be pushed to r.example.com/os:t";
-        for (reason, message, want) in [
-            ("Failed", old, Some(PushResult::Failed)),
-            ("Failed", "RUN false", None),
-            ("ImageBuildNotStarted", old, None),
-        ] {
-            let mut before = build("c", "Failed", message);
-            let status = before.status.as_mut().unwrap();
+        // The reason decides, whatever the message says.
+        let denied = "Build Failed: denied | the image could not be pushed to r.example.com/os:t";
+        for (reason, message, want) in
+            [(state::NOT_PUSHED, "RUN false", Some(PushResult::Failed)), ("Failed", denied, None)]
+        {
+            let mut failed = build("c", "Failed", message);
+            let status = failed.status.as_mut().unwrap();
             status.conditions.iter_mut().flatten().for_each(|c| c.reason = reason.to_owned());
-            let counts = BuildCounts::of(Some(&config("c")), [before].iter(), &[]);
+            let counts = BuildCounts::of(Some(&config("c")), [failed].iter(), &[]);
             assert_eq!(counts.current.unwrap().push, want, "{reason} {message}");
         }
         // Refused before there was a Job.

@@ -24,7 +24,7 @@ const ROWS: [(&[&str], Remedy); 6] = [
         ),
     ),
     (
-        // What the script says itself when the registry has not what was pushed. The words of buildah before it are the registry's.
+        // What the script itself prints when the registry does not have what was pushed.
         &["does not give it back", "has another image under"],
         Remedy::same(
             "the registry, or a proxy in front of it, does not have what was pushed to it: do not use it until it is repaired",
@@ -34,7 +34,7 @@ const ROWS: [(&[&str], Remedy); 6] = [
         &["no space left on device", "disk quota exceeded", "err:28"],
         Remedy {
             push: "free space in the storage of the registry",
-            build: "the node's disk is full: a build needs three times the size of the image in the kubelet's folder",
+            build: "the node's disk is full: in the kubelet's folder a build needs three times the size of the image",
         },
     ),
     (
@@ -49,11 +49,12 @@ const ROWS: [(&[&str], Remedy); 6] = [
     ),
 ];
 
-/// Words of a `RUN` for the end of a text, of a file or of a download, which a registry's connection has, too.
+/// What commands of a `RUN` print about the end of a text, a file or a download. A cut connection to a registry is reported in
+/// similar words.
 const OF_COMMANDS: [&str; 4] =
     ["unexpected eof while looking for", "unexpected end of file", "stream error", "early eof"];
 
-/// Words for what came back from a registry as something else, where the registry's own say nothing.
+/// Words that say that a registry returned other contents, for lines that `RegistryTrouble` does not recognise.
 const DIFFERS: [&str; 3] = ["does not match", "did not match", "doesn't match"];
 /// What to do then.
 const OTHER_CONTENTS: Remedy = Remedy::same(

@@ -7,18 +7,31 @@ use std::collections::HashMap;
 use std::fmt;
 
 use api::v1::MachineConfigSpec;
-use ignition::{Config, Owner, Unit};
+use ignition::{Config, Owner, ParseError, Unit};
+use serde_json::{Map, Value};
 
 use crate::content::Content;
 use crate::finding::{Irreconcilable, Scope};
 use crate::os::{DesiredOs, kernel_type};
 use crate::paths;
-use crate::rules::{self, MODE_MAX};
+use crate::rules;
 
 /// The mode of files whose config sets none, and of all unit files.
 pub const FILE_MODE: u32 = 0o644;
 /// The target of a masked unit's link.
 pub const DEV_NULL: &str = "/dev/null";
+
+/// Where a wanted file comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileOrigin {
+    /// An entry of the config.
+    Config,
+    /// An entry of the config that is refused (see [`DesiredHost::refused`]). A host that is in the config all the same
+    /// was given it by a version with other rules, so the file was not written as it is given here.
+    Refused,
+    /// The agent itself: no entry of the config names it.
+    Agent,
+}
 
 /// The wanted state of a path.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,8 +46,8 @@ pub enum DesiredPath {
         user: Owner,
         /// Group.
         group: Owner,
-        /// The path of this entry in the config.
-        at: String,
+        /// Where it comes from, and whether it was written as it is given there.
+        origin: FileOrigin,
     },
     /// A folder of the config.
     Dir {
@@ -64,6 +77,14 @@ pub enum DesiredPath {
     Mask,
     /// Nothing: an emptied drop-in, or a unit that is explicitly not masked.
     Nothing,
+}
+
+impl DesiredPath {
+    /// Whether an entry was written as it is given when its config was applied, judged by today's rules.
+    #[must_use]
+    pub fn was_applied(&self) -> bool {
+        !matches!(self, Self::File { origin: FileOrigin::Refused, .. })
+    }
 }
 
 /// Managed paths, each once, in the order in which they are written.
@@ -160,15 +181,12 @@ impl DesiredHost {
                 scope: Scope::Config,
             });
         };
-        let config = match spec.config.as_ref().filter(|v| !is_empty_object(v)) {
-            None => ignition::empty(),
-            Some(value) => match ignition::parse_value(value) {
-                Ok(parsed) => parsed.config,
-                Err(e) => {
-                    refuse("spec.config", e.to_string(), "correct the Ignition config");
-                    return Err(bad);
-                }
-            },
+        let config = match ignition_config(spec) {
+            Ok(config) => config,
+            Err(e) => {
+                refuse("spec.config", e.to_string(), "correct the Ignition config");
+                return Err(bad);
+            }
         };
         let storage = &config.storage;
         let entries = storage.files.len() + storage.directories.len() + storage.links.len();
@@ -194,55 +212,35 @@ impl DesiredHost {
         }
         for (i, f) in config.storage.files.iter().enumerate() {
             let at = format!("spec.config.storage.files[{i}]");
-            let mode = match f.mode.map(u32::try_from) {
-                None => FILE_MODE,
-                Some(Ok(m)) if i64::from(m) <= MODE_MAX => m,
-                Some(_) => {
-                    let m = f.mode.unwrap_or_default();
-                    refuse(
-                        &format!("{at}.mode"),
-                        format!("mode {m:o} (octal) of {} has more than the nine permission bits", f.path),
-                        "use a mode from 0 to 0777; special bits cannot be set",
-                    );
-                    FILE_MODE
-                }
-            };
-            let unescaped = rules::unescaped(f);
-            if let Some(broken) = &unescaped {
-                refuse(&format!("{at}{}", broken.field), broken.why.clone(), broken.remedy);
+            let rules = [rules::special_mode_bits(f), rules::unescaped(f)];
+            let mut origin = FileOrigin::Config;
+            for rule in rules.iter().flatten() {
+                refuse(&format!("{at}{}", rule.field), rule.why.clone(), rule.remedy);
+                origin = FileOrigin::Refused;
             }
-            match f.contents.decode() {
-                Ok(_) if unescaped.is_some() => {
-                    let (user, group) = (f.user.clone(), f.group.clone());
-                    let empty = Content::new(Vec::new());
-                    want(f.path.clone(), DesiredPath::File { content: empty, mode, user, group, at });
-                }
-                Ok(bytes) => {
-                    let (user, group) = (f.user.clone(), f.group.clone());
-                    want(
-                        f.path.clone(),
-                        DesiredPath::File { content: Content::new(bytes), mode, user, group, at },
-                    );
-                }
+            let [special_bits, unescaped] = rules;
+            let mode = f.mode.and_then(|mode| u32::try_from(mode).ok()).filter(|_| special_bits.is_none());
+            let content = match f.contents.decode() {
+                Ok(bytes) if unescaped.is_none() => bytes,
+                Ok(_) => Vec::new(),
                 Err(e) => {
-                    let (user, group) = (f.user.clone(), f.group.clone());
-                    let empty = Content::new(Vec::new());
-                    want(
-                        f.path.clone(),
-                        DesiredPath::File { content: empty, mode, user, group, at: at.clone() },
-                    );
                     let at = format!("{at}.contents");
                     refuse(&at, format!("{}: {e}", f.path), "give the contents as a data URL");
+                    origin = FileOrigin::Refused;
+                    Vec::new()
                 }
-            }
+            };
+            let (user, group) = (f.user.clone(), f.group.clone());
+            let (content, mode) = (Content::new(content), mode.unwrap_or(FILE_MODE));
+            want(f.path.clone(), DesiredPath::File { content, mode, user, group, origin });
         }
         for l in &config.storage.links {
             let (target, hard) = (l.target.clone().unwrap_or_default(), l.hard == Some(true));
             let (user, group, overwrite) = (l.user.clone(), l.group.clone(), l.overwrite);
             want(l.path.clone(), DesiredPath::Link { target, hard, user, group, overwrite });
         }
-        for (i, u) in config.systemd.units.iter().enumerate() {
-            unit_paths(u, &format!("spec.config.systemd.units[{i}]"), &mut want);
+        for u in &config.systemd.units {
+            unit_paths(u, &mut want);
         }
         let os = DesiredOs {
             image: spec.os_image_url.clone(),
@@ -266,17 +264,8 @@ impl DesiredHost {
     #[must_use]
     pub fn as_applied(mut self) -> Self {
         let mut paths = std::mem::take(&mut self.paths);
-        paths.retain(|(_, want)| self.was_applied(want));
+        paths.retain(|(_, want)| want.was_applied());
         Self { paths, refused: Vec::new(), ..self }
-    }
-
-    /// Whether an entry was written as it is given when the config was applied, judged by today's rules.
-    #[must_use]
-    pub fn was_applied(&self, want: &DesiredPath) -> bool {
-        let refused = |at: &str| {
-            self.refused.iter().any(|b| b.path.strip_prefix(at).is_some_and(|r| r.starts_with('.')))
-        };
-        !matches!(want, DesiredPath::File { at, .. } if refused(at))
     }
 
     /// The wanted state of a path, if it is managed.
@@ -287,29 +276,44 @@ impl DesiredHost {
 }
 
 /// The paths of a unit and its drop-ins.
-fn unit_paths(u: &Unit, at: &str, want: &mut impl FnMut(String, DesiredPath)) {
-    let file = |text: &str, at: String| DesiredPath::File {
+fn unit_paths(u: &Unit, want: &mut impl FnMut(String, DesiredPath)) {
+    let file = |text: &str| DesiredPath::File {
         content: Content::new(text.as_bytes().to_vec()),
         mode: FILE_MODE,
         user: Owner::default(),
         group: Owner::default(),
-        at,
+        origin: FileOrigin::Config,
     };
-    for (i, d) in u.dropins.iter().enumerate() {
+    for d in &u.dropins {
         let what = match d.contents.as_deref() {
             None | Some("") => DesiredPath::Nothing,
-            Some(text) => file(text, format!("{at}.dropins[{i}]")),
+            Some(text) => file(text),
         };
         want(paths::dropin(&u.name, &d.name), what);
     }
     match (u.mask, u.contents.as_deref()) {
         (Some(true), _) => want(paths::unit(&u.name), DesiredPath::Mask),
-        (_, Some(text)) if !text.is_empty() => want(paths::unit(&u.name), file(text, at.to_owned())),
+        (_, Some(text)) if !text.is_empty() => want(paths::unit(&u.name), file(text)),
         (Some(false), _) => want(paths::unit(&u.name), DesiredPath::Nothing),
         _ => {}
     }
 }
 
-fn is_empty_object(v: &serde_json::Value) -> bool {
-    v.is_null() || v.as_object().is_some_and(serde_json::Map::is_empty)
+/// The Ignition config of a MachineConfig. `None`: it has none. `null` and `{}` count as absent.
+#[must_use]
+pub fn ignition_value(spec: &MachineConfigSpec) -> Option<&Value> {
+    let is_empty = |value: &Value| value.is_null() || value.as_object().is_some_and(Map::is_empty);
+    spec.config.as_ref().filter(|value| !is_empty(value))
 }
+
+/// The Ignition config of a MachineConfig, parsed; an empty one if it has none.
+///
+/// # Errors
+/// It cannot be parsed.
+pub fn ignition_config(spec: &MachineConfigSpec) -> Result<Config, ParseError> {
+    ignition_value(spec)
+        .map_or_else(|| Ok(ignition::empty()), |value| Ok(ignition::parse_value(value)?.config))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! A difference that cannot be applied: where it is, why, what to do, and whether the config or the host is at fault.
 //!
-//! What it is not: the checks that find them (see `wanted` and `rules` for what a config asks for; `host` for what is
+//! What it is not: the checks that find them (see `desired_host` and `rules` for what a config asks for; `host` for what is
 //! in the way on a machine).
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The desired state of a host: a MachineConfig parsed once, what it wants of the operating system, the rules of what a
+//! The desired state of a host: a parsed MachineConfig, what it wants of the operating system, the rules of what a
 //! running machine cannot apply, the agent's reserved paths, and the masking of secrets. Everything takes and returns
 //! values; nothing logs.
 //!
@@ -6,6 +6,9 @@
 //! MachineConfigSpec ─► DesiredHost::parse ─► DesiredHost ─┬─► irreconcilable(old, new, overrides), rules::broken ─► findings
 //!                                                         └─► (host: diff, plan, drift)
 //! ```
+//!
+//! Who has parsed a config hands the [`DesiredHost`] on, so that nobody parses it again for the same update or rendering. It
+//! holds the contents of all files, so nobody keeps it at rest (see docs/architecture.md, "Inside the host").
 //!
 //! What it is not: a host (see `host`), a pool (see `render`), Kubernetes clients, files.
 
@@ -24,7 +27,10 @@ pub mod rules;
 
 pub use content::{Content, sha256};
 pub use cut_off::{KUBELET_UNITS, SSH_UNITS, field_cuts_off, file_cuts_off, is_about_logins, unit_cuts_off};
-pub use desired_host::{DEV_NULL, DesiredHost, DesiredPath, FILE_MODE, Paths, parsed_entries};
+pub use desired_host::{
+    DEV_NULL, DesiredHost, DesiredPath, FILE_MODE, FileOrigin, Paths, ignition_config, ignition_value,
+    parsed_entries,
+};
 pub use disruption_policy::{
     DEFAULT_SERVICES, DisruptionPolicy, FilePolicy, HOST_PACKAGES_ALLOWED, KeyPolicy,
     LIVE_EXTENSIONS_ALLOWED, PolicyAction, PoolDisruption, Service, UPDATE_CA_TRUST, UnitPolicy,

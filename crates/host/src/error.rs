@@ -18,7 +18,7 @@ pub enum Error {
     /// The operating system's back end.
     #[error(transparent)]
     Os(#[from] OsError),
-    /// What a change takes effect by.
+    /// An effect of a change (a kernel parameter, a program, a unit) failed, or its check did.
     #[error("{effect}, for {paths}: {why}; {remedy}")]
     Effect {
         /// The paths and units of the config.

@@ -4,6 +4,7 @@
 
 use crate::disk::bounded::Bounded;
 use crate::disk::root::Root;
+use crate::drift::baseline::Baseline;
 use crate::error::Error;
 use crate::paths;
 use crate::record::CurrentConfig;
@@ -23,13 +24,16 @@ pub struct Host {
     pub(crate) bounded: Bounded,
     /// The program that watches over a change on trial, with its arguments. Empty: none does.
     pub(crate) trial_watch: Vec<String>,
+    /// The baseline that a recovery made, for the first caller of [`Host::baseline`].
+    pub(crate) baseline_of_recovery: Option<Baseline>,
 }
 
 impl Host {
     /// A host with its root folder, its systemd and its operating system.
     #[must_use]
     pub fn new(root: Root, systemd: Box<dyn Systemd>, os: Box<dyn OsBackend>) -> Self {
-        Self { root, systemd, os, programs: None, bounded: Bounded::default(), trial_watch: Vec::new() }
+        let (bounded, trial_watch) = (Bounded::default(), Vec::new());
+        Self { root, systemd, os, programs: None, bounded, trial_watch, baseline_of_recovery: None }
     }
 
     /// Adds a way to run the host's programs, where that is possible. The SSH server can then be asked which key files

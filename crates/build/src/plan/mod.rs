@@ -33,7 +33,7 @@ use std::collections::BTreeSet;
 /// What happens next to the builds of a pool.
 pub fn plan(inputs: &Inputs<'_>) -> BuildPlan {
     let mut plan = BuildPlan::default();
-    plan.keep(inputs);
+    plan.mark_images_to_keep(inputs);
     let living = inputs.config.filter(|c| c.metadata.deletion_timestamp.is_none());
     if inputs.builder.is_none() {
         plan.wait = living.map(|_| Wait::NoBuilder);
@@ -253,7 +253,7 @@ impl BuildPlan {
     }
 
     /// Marks the builds of a MachineOSConfig that asks that images stay: it may be gone when they go.
-    fn keep(&mut self, inputs: &Inputs<'_>) {
+    fn mark_images_to_keep(&mut self, inputs: &Inputs<'_>) {
         let Some(config) = inputs.config.filter(|c| names::keeps_old_images(c.metadata.annotations.as_ref()))
         else {
             return;

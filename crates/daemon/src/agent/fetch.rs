@@ -4,6 +4,7 @@
 //!
 //! Not here: what is fetched, and how it is ended and resumed (see `host`).
 
+use super::planned_ahead::PlannedAhead;
 use super::update::PlanError;
 use super::{Agent, Next};
 use crate::cluster::milestones::Milestone;
@@ -23,8 +24,9 @@ const REPORT: Duration = Duration::from_secs(10);
 pub(super) enum Fetched {
     /// What the update needs is on the host.
     Done(Box<PlannedUpdate>),
-    /// The agent stops, or another config is desired. What was fetched stays on the host.
-    Ended,
+    /// The agent stops, or another config is desired. What was fetched stays on the host. `None`: the host's work ended
+    /// abnormally.
+    Ended(Option<Box<PlannedUpdate>>),
     /// It cannot be fetched. Whether people have been told of it as of a pull.
     Failed(MachineError, bool),
 }
@@ -45,8 +47,8 @@ impl Agent {
                 }
                 Next::Step
             }
-            // The next step plans anew.
-            Fetched::Ended => {
+            // The next step plans anew, for another config.
+            Fetched::Ended(_) => {
                 self.view.phase = Phase::Idle;
                 Next::Step
             }
@@ -67,15 +69,25 @@ impl Agent {
         let Some(request) = Request::parse(&before.prefetch) else { return Next::Step };
         tracing::info!(to = %pair.to, attempt = request.attempt, "fetching what the next update needs");
         let failed = match self.plan(&pair).await {
-            Ok((_, work)) if !work.needs_fetch() => None,
+            Ok((_, work)) if !work.needs_fetch() => {
+                self.planned_ahead = Some(PlannedAhead::new(pair.clone(), work));
+                None
+            }
             Ok((_, work)) => {
                 let wanted = |node: &NodeFacts| {
                     let same = (&node.prefetch, &node.leave) == (&before.prefetch, &before.leave);
                     same && node.desired_state() == before.desired_state() && !node.deleted
                 };
                 match self.pull(work, wanted).await {
-                    Fetched::Done(_) => None,
-                    Fetched::Ended => return Next::Step,
+                    Fetched::Done(work) => {
+                        self.planned_ahead = Some(PlannedAhead::new(pair.clone(), *work));
+                        None
+                    }
+                    Fetched::Ended(work) => {
+                        // The update itself may be next.
+                        self.planned_ahead = work.map(|work| PlannedAhead::new(pair, *work));
+                        return Next::Step;
+                    }
                     Fetched::Failed(e, _) => {
                         self.settings.metrics.pivot(false);
                         Some(e.text)
@@ -120,7 +132,10 @@ impl Agent {
     pub(super) async fn pull(&mut self, work: PlannedUpdate, wanted: impl Fn(&NodeFacts) -> bool) -> Fetched {
         let pull = Pull::for_cluster(self.cluster.version().await);
         let theirs = pull.clone();
-        let mut fetching = Box::pin(self.begin(move |m| m.fetch(&work, &theirs).map(|()| work)));
+        let mut fetching = Box::pin(self.begin(move |m| {
+            let fetched = m.fetch(&work, &theirs);
+            Ok((work, fetched))
+        }));
         let mut told = String::new();
         let mut reports = tokio::time::interval(REPORT);
         let mut ended = None;
@@ -155,17 +170,17 @@ impl Agent {
             }
         };
         match (done, ended) {
-            (_, Some(why)) => {
+            (done, Some(why)) => {
                 tracing::info!(why, "the fetch was stopped");
-                Fetched::Ended
+                Fetched::Ended(done.ok().map(|(work, _)| Box::new(work)))
             }
-            (Ok(work), None) => {
+            (Ok((work, Ok(()))), None) => {
                 if !told.is_empty() {
                     self.reporter.report(&self.view, &Milestone::Pulled);
                 }
                 Fetched::Done(Box::new(work))
             }
-            (Err(e), None) => Fetched::Failed(e, !told.is_empty()),
+            (Ok((_, Err(e))) | Err(e), None) => Fetched::Failed(e, !told.is_empty()),
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Not here: which pool that is (see `protocol::join`).
 
+use super::planned_ahead::PlannedAhead;
 use super::update::PlanError;
 use super::{Agent, Next};
 use crate::cluster::calls::is_ours;
@@ -61,7 +62,10 @@ impl Agent {
         let Membership::Pool { config, .. } = member else { return self.not_yet("it is in no pool") };
         let pair = ConfigPair { from: EMPTY_CONFIG.to_owned(), to: config.clone() };
         let cost = match self.plan(&pair).await {
-            Ok((cost, _)) => cost,
+            Ok((cost, work)) => {
+                self.planned_ahead = Some(PlannedAhead::new(pair, work));
+                cost
+            }
             Err(PlanError::Call(error)) => return self.call_failed(Job::Join, &error).await,
             // The update itself will be refused for the same reason, and report it on the Node.
             Err(PlanError::Machine(_)) => Cost::default(),

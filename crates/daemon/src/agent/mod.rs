@@ -4,8 +4,8 @@
 //!
 //! ```text
 //! NodeUpdates (own Node) ─┐
-//! disk, boot id ───┼─► View ─► step ─► Action ─► patch | GET | host work (blocking thread) ─► View …
-//! clock ───────────┘
+//! disk, boot id ──────────┼─► View ─► step ─► Action ─► patch | GET | host work (blocking thread) ─► View …
+//! clock ──────────────────┘
 //! ```
 
 mod drift;
@@ -13,6 +13,7 @@ mod failures;
 mod fetch;
 mod join;
 pub(crate) mod options;
+mod planned_ahead;
 pub(crate) mod run;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ pub(crate) mod update;
 mod waiting_config;
 
 use crate::agent::options::{Exit, Settings};
+use crate::agent::planned_ahead::PlannedAhead;
 use crate::cluster::calls::Cluster;
 use crate::cluster::milestones::Milestone;
 use crate::cluster::own_node::OwnNode;
@@ -62,6 +64,8 @@ pub(crate) struct Agent {
     compare_due: Option<Instant>,
     /// The planned update that belongs to `Phase::Prepared`.
     work: Option<PlannedUpdate>,
+    /// The next update, if it was planned a moment ago and is not under way yet.
+    planned_ahead: Option<PlannedAhead>,
     /// The number of consecutive failed calls.
     failed_calls: u32,
     /// The update that failed last, and how often it failed in a row.
@@ -198,12 +202,11 @@ impl Agent {
             }
         };
         let compare_due = self.compare_due;
-        let look = async {
-            match compare_due {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
-                None => std::future::pending().await,
-            }
+        let at = async |time: Option<Instant>| match time {
+            Some(time) => tokio::time::sleep_until(time.into()).await,
+            None => std::future::pending().await,
         };
+        let forget = self.planned_ahead.as_ref().map(|ahead| ahead.until);
         tokio::select! {
             () = self.shutdown.cancelled() => {}
             changed = self.own_node.changed() => {
@@ -217,7 +220,8 @@ impl Agent {
             () = sleep => {}
             () = trouble_changed(&mut self.settings.trouble) => {}
             () = self.watching.touched(), if compare_due.is_none() => self.touched(),
-            () = look => self.touched(),
+            () = at(compare_due) => self.touched(),
+            () = at(forget) => self.planned_ahead = None,
         }
     }
 

@@ -99,6 +99,7 @@ impl Agent {
             compare_limit: CompareLimit::new(checked_at),
             compare_due: None,
             work: None,
+            planned_ahead: None,
             failed_calls: 0,
             failed_update: None,
         }

@@ -291,7 +291,7 @@ async fn a_pull_that_hangs_ends_when_another_config_is_desired_or_the_agent_stop
         feed.send(Some(node(EMPTY_CONFIG, "6"))).unwrap();
     };
     let (ended, ()) = tokio::join!(agent.pull(work, |node| node.prefetch == "1 b"), ends);
-    assert!(matches!(ended, crate::agent::fetch::Fetched::Ended));
+    assert!(matches!(ended, crate::agent::fetch::Fetched::Ended(Some(_))));
     assert_eq!(os.fetches(), 0);
 
     os.hang(false);

@@ -140,16 +140,23 @@ impl Agent {
         Ok(in_state(found, state))
     }
 
-    pub(super) async fn plan(&self, pair: &ConfigPair) -> Result<(Cost, PlannedUpdate), PlanError> {
+    /// Plans the change between two configs. They are parsed for it, unless that was done a moment ago.
+    pub(super) async fn plan(&mut self, pair: &ConfigPair) -> Result<(Cost, PlannedUpdate), PlanError> {
+        let policy = DisruptionPolicy::of_cluster(self.cluster.machine_configuration().await?.as_ref());
+        let policy = policy.map_err(MachineError::degraded)?;
+        let only_whole_reboots = self.view.node.keeps_a_quorum();
+        let policy = DisruptionPolicy { only_whole_reboots, ..policy }.for_pool(&self.view.node.disruption);
+        if let Some(work) = self.planned_ahead.take().and_then(|ahead| ahead.for_pair(pair)) {
+            let policy = policy.clone();
+            if let Some(planned) = self.host(move |m| m.prepare_again(work, &policy)).await? {
+                return Ok(planned);
+            }
+        }
         let to = in_state(self.cluster.config(config_and_image(&pair.to).0).await?, &pair.to);
         let from = match self.host(Machine::current).await? {
             Some(from) => from,
             None => self.config_in_effect(&pair.from).await?,
         };
-        let policy = DisruptionPolicy::of_cluster(self.cluster.machine_configuration().await?.as_ref());
-        let policy = policy.map_err(MachineError::degraded)?;
-        let only_whole_reboots = self.view.node.keeps_a_quorum();
-        let policy = DisruptionPolicy { only_whole_reboots, ..policy }.for_pool(&self.view.node.disruption);
         Ok(self.host(move |m| m.prepare(&from, &to, &policy)).await?)
     }
 

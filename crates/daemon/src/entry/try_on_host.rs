@@ -81,11 +81,11 @@ impl TryOnHost {
         }
     }
 
-    /// Keeps the change.
+    /// Confirms the change: it stays.
     ///
     /// # Errors
     /// The host cannot be changed.
-    pub fn keep(&mut self) -> Result<TryState, DaemonError> {
+    pub fn confirm(&mut self) -> Result<TryState, DaemonError> {
         self.host.confirm_trial().map_err(DaemonError::Recover)?;
         self.ended()
     }

@@ -45,7 +45,7 @@ impl Machine {
         // An unfinished change is not drift.
         self.host().recover()?;
         let mut host = self.host();
-        let recorded = self.baseline(&host)?;
+        let recorded = self.baseline(&mut host)?;
         let (baseline, unrecorded) = match (recorded, unrecorded) {
             (Some(recorded), _) => (recorded, None),
             (None, None) => return Ok(None),

@@ -35,6 +35,8 @@ pub(crate) struct PlannedUpdate {
     plan: HostPlan,
     change: Change,
     policy: DisruptionPolicy,
+    /// The digest of the host's record of its config, from which the change leads away.
+    record: String,
 }
 
 impl std::fmt::Debug for PlannedUpdate {
@@ -64,13 +66,13 @@ impl PlannedUpdate {
     /// Plans the same change again from the current state of the host, because the drain may have taken hours. A file
     /// that the host itself has at a path is saved only if the plan knows of it.
     fn planned_again(self, host: &mut Host) -> Result<Self, MachineError> {
-        let Self { plan, change, policy } = self;
+        let Self { plan, change, policy, record } = self;
         let mut facts = host.inspect(&change)?;
         // This is called after the pods have left, or if no drain is needed.
         facts.cleared = true;
         let again = change.plan(&policy, &facts).map_err(|e| refusal(&e))?;
         if cost(&again) == cost(&plan) {
-            return Ok(Self { plan: again, change, policy });
+            return Ok(Self { plan: again, change, policy, record });
         }
         let text = format!(
             "the host changed while the node was drained: the update costs {} now, but {} before; it is planned again",
@@ -106,7 +108,7 @@ impl Machine {
     /// What the host must look like by its record of the config that was applied last. `None`: it has no record. The
     /// config is parsed only if this process has not parsed it for an update, or if another process has changed the
     /// record.
-    pub(crate) fn baseline(&self, host: &Host) -> Result<Option<Arc<Baseline>>, MachineError> {
+    pub(crate) fn baseline(&self, host: &mut Host) -> Result<Option<Arc<Baseline>>, MachineError> {
         let mut held = self.baseline.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(baseline) = &*held
             && host.is_current(baseline)?
@@ -242,8 +244,8 @@ impl Machine {
     /// A watch of the paths that the config on the disk manages, with the config's name. `None`: there is no such
     /// config yet.
     pub(crate) fn watch(&self) -> Result<Option<(String, Watch)>, MachineError> {
-        let host = self.host();
-        let Some(baseline) = self.baseline(&host)? else { return Ok(None) };
+        let mut host = self.host();
+        let Some(baseline) = self.baseline(&mut host)? else { return Ok(None) };
         let watch = Watch::new(&self.root, &baseline)?.with_more(host.os_paths(&baseline))?;
         Ok(Some((baseline.name().to_owned(), watch)))
     }
@@ -264,12 +266,39 @@ impl Machine {
             return Err(refusal(&[why]));
         }
         let change = Change::parse(&from.spec, &to.spec, names).map_err(|e| refusal(&e))?;
+        self.plan(&mut host, change, policy)
+    }
+
+    /// Plans once more what was planned a moment ago, as [`Machine::prepare`] does, with both configs as they were parsed
+    /// then. `None`: the host is not in the same config any more.
+    pub(crate) fn prepare_again(
+        &self,
+        work: PlannedUpdate,
+        policy: &DisruptionPolicy,
+    ) -> Result<Option<(Cost, PlannedUpdate)>, MachineError> {
+        let PlannedUpdate { plan: _, change, policy: _, record } = work;
+        let mut host = self.host();
+        host.recover()?;
+        if host.record_digest()? != record {
+            return Ok(None);
+        }
+        self.plan(&mut host, change, policy).map(Some)
+    }
+
+    /// Plans a change from the present state of the host.
+    fn plan(
+        &self,
+        host: &mut Host,
+        change: Change,
+        policy: &DisruptionPolicy,
+    ) -> Result<(Cost, PlannedUpdate), MachineError> {
+        let record = host.record_digest()?;
         let names = change.names();
         let facts = host.inspect(&change)?;
         let plan = change.plan(policy, &facts).map_err(|e| refusal(&e))?;
         if !facts.force && names.current != EMPTY_CONFIG {
             // Drift that the update itself overwrites is no reason to refuse it: the update is the repair.
-            self.refuse_drifted(&mut host, &change)?;
+            self.refuse_drifted(host, &change)?;
         }
         host.check_room(&plan)?;
         for note in &plan.notes {
@@ -277,7 +306,7 @@ impl Machine {
         }
         let cost = cost(&plan);
         tracing::info!(from = %names.current, to = %names.desired, disruption = %plan.disruption, "planned");
-        Ok((cost, PlannedUpdate { plan, change, policy: policy.clone() }))
+        Ok((cost, PlannedUpdate { plan, change, policy: policy.clone(), record }))
     }
 
     /// Fetches what a plan needs for its change of the operating system. Takes long, and changes nothing. Idempotent.
@@ -301,7 +330,7 @@ impl Machine {
     ) -> Result<Vec<AgentNote>, MachineError> {
         let mut host = self.host();
         let work = if work.plan.disruption.needs_drain() { work.planned_again(&mut host)? } else { work };
-        let PlannedUpdate { mut plan, change, policy: _ } = work;
+        let PlannedUpdate { mut plan, change, policy: _, record: _ } = work;
         if rules.on && !plan.cut_offs.is_empty() {
             let before = serde_json::to_string(before).map_err(|e| MachineError::degraded(e.to_string()))?;
             plan.on_trial(rules.within.unsigned_abs(), &rules.units, before);

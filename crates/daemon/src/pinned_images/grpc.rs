@@ -1,7 +1,7 @@
 //! One call to a program on this host by gRPC (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>): HTTP/2 on a
 //! Unix socket, one message there and one back. A connection serves many calls at once.
 //!
-//! Not here: what is said (see `cri`, `containerd`), when a call is made again, streams of messages, TLS, or other hosts.
+//! Not here: what is said (see `runtime`), when a call is made again, streams of messages, TLS, or other hosts.
 
 use client::chain;
 use h2::client::SendRequest;

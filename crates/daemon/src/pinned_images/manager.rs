@@ -42,7 +42,7 @@ const AGAIN: Backoff = Backoff { first: Duration::from_secs(10), last: Duration:
 /// A runtime that restarts is back within so many rounds. Until then it is no failure.
 const LOST: u32 = 3;
 /// How often progress is written. Each change of it is a write to the API server.
-const TOLD: Duration = Duration::from_secs(10);
+const REPORT_PERIOD: Duration = Duration::from_secs(10);
 /// How often a report that ends in a conflict is made again at once.
 const TRIES: u32 = 3;
 /// How long until a kind that is not installed is looked for again.
@@ -58,7 +58,7 @@ pub(crate) struct Manager {
     reports: bool,
     failures: u32,
     /// What was last written while images are pulled.
-    told: Option<(Vec<PinnedSet>, Outcome)>,
+    last_report: Option<(Vec<PinnedSet>, Outcome)>,
 }
 
 impl Manager {
@@ -71,7 +71,7 @@ impl Manager {
         reports: bool,
     ) -> Self {
         let images = Images::new(root, root_mount);
-        Self { cluster, images, sets, updates, reports, failures: 0, told: None }
+        Self { cluster, images, sets, updates, reports, failures: 0, last_report: None }
     }
 
     /// Runs until it is stopped. A round that goes on is dropped, and its pulls end.
@@ -206,11 +206,12 @@ impl Manager {
         let host = self.images.clone();
         let mut round = host.round(wanted, node, &progress);
         // A round that finds everything in its place says nothing in between.
-        let mut told = tokio::time::interval_at(tokio::time::Instant::now() + Duration::from_secs(1), TOLD);
+        let mut report_due =
+            tokio::time::interval_at(tokio::time::Instant::now() + Duration::from_secs(1), REPORT_PERIOD);
         loop {
             tokio::select! {
                 outcome = &mut round => return outcome,
-                _ = told.tick() => {
+                _ = report_due.tick() => {
                     let done = progress.done.load(Ordering::Relaxed).min(count);
                     let all = progress.all.load(Ordering::Relaxed);
                     if let Err(error) = self.say(wanted, Outcome::Working { done, all, waits: None }).await {
@@ -228,10 +229,10 @@ impl Manager {
             return Ok(());
         }
         let now = (wanted.to_vec(), outcome);
-        if matches!(now.1, Outcome::Working { .. }) && self.told.as_ref() == Some(&now) {
+        if matches!(now.1, Outcome::Working { .. }) && self.last_report.as_ref() == Some(&now) {
             return Ok(());
         }
-        self.told = None;
+        self.last_report = None;
         let mut tries = 0;
         loop {
             tries += 1;
@@ -241,7 +242,7 @@ impl Manager {
                 Err(error) => return Err(error),
             }
         }
-        self.told = Some(now);
+        self.last_report = Some(now);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The wire format of Protocol Buffers (<https://protobuf.dev/programming-guides/encoding/>), as far as a handful of
 //! messages needs it: texts, nested messages, and numbers. A reader skips the fields that it does not know.
 //!
-//! Not here: the messages (see `cri` and `containerd`), or how they travel (see `grpc`). A generator and its library would
+//! Not here: the messages (see `runtime`), or how they travel (see `grpc`). A generator and its library would
 //! be larger than all that is said to a container runtime here.
 
 /// The bits of a number that one byte of it holds.

@@ -278,7 +278,7 @@ fn say_done(view: &View, config: &str, changes: &mut Changes) -> Option<AgentNot
     changes.insert(annotation::CURRENT_IMAGE, image.to_owned());
     changes.insert(annotation::STATE, state.to_owned());
     changes.insert(annotation::REASON, reason);
-    let text = format!("Setting node {config} to Done");
+    let text = format!("Node has reached config {config} and is Done");
     let done = || AgentNote::new(AgentEvent::NodeDone, text).on_the_way_to(config);
     view.trouble.is_none().then(done)
 }

@@ -5,6 +5,8 @@
 use super::section::Section;
 use ignition::Config;
 
+/// The field of a file with its mode.
+pub(super) const MODE: &str = ".mode";
 /// The field of a file that appends to it.
 pub(super) const APPEND: &str = ".append";
 /// The field of a file that says where its contents come from.

@@ -8,7 +8,7 @@
 mod broken;
 mod section;
 
-use broken::{APPEND, SOURCE};
+use broken::{APPEND, MODE, SOURCE};
 pub use broken::{BrokenRule, ComparedConfig, ConfigPart};
 pub use section::{FIXED, Overrides, Section};
 
@@ -21,7 +21,7 @@ use crate::paths::{self, FORCE_FILE, has_contents, is_reserved};
 /// The only user that may be managed.
 pub const CORE: &str = api::names::CORE_USER;
 /// The largest mode of a file: no set-user-ID, set-group-ID or sticky bit.
-pub const MODE_MAX: i64 = 0o777;
+const MODE_MAX: i64 = 0o777;
 
 const INSTALL: &str =
     "set it when the machine is installed, and remove it from the MachineConfig of running machines";
@@ -120,6 +120,20 @@ fn link_rules(link: &Link) -> Option<BrokenRule<'_>> {
         field: ".target",
         why: "a hard link needs the path of a file that is not the agent's own".to_owned(),
         remedy: "use another target",
+    })
+}
+
+/// Why a file cannot have its mode: an agent sets the nine permission bits of a file, and no others.
+#[must_use]
+pub fn special_mode_bits(file: &File) -> Option<BrokenRule<'_>> {
+    let mode = file.mode.filter(|mode| !(0..=MODE_MAX).contains(mode))?;
+    // Rust prints the two's complement of a negative number.
+    let mode = if mode < 0 { mode.to_string() } else { format!("{mode:04o}") };
+    Some(BrokenRule {
+        part: ConfigPart::File(&file.path),
+        field: MODE,
+        why: format!("mode {mode} of {} has bits above 0777", file.path),
+        remedy: "use a mode from 0 to 0777: the set-user-ID, set-group-ID and sticky bits of a file cannot be set",
     })
 }
 
@@ -359,6 +373,22 @@ mod tests {
             let set = config(&set);
             let set = ComparedConfig { config: &set, fips: false };
             assert_eq!(at_install(set).iter().map(|b| b.path(set)).collect::<Vec<_>>(), place);
+        }
+    }
+
+    #[test]
+    fn a_file_has_only_permission_bits_and_its_mode_is_told_in_octal() {
+        for (mode, told) in [
+            (None, None),
+            (Some(0), None),
+            (Some(0o777), None),
+            (Some(0o1204), Some("mode 1204 of /f has bits above 0777")),
+            (Some(0o4000), Some("mode 4000 of /f has bits above 0777")),
+            (Some(-1), Some("mode -1 of /f has bits above 0777")),
+        ] {
+            let file = File { path: "/f".to_owned(), mode, ..File::default() };
+            let got = special_mode_bits(&file).map(|broken| (broken.field, broken.why));
+            assert_eq!(got, told.map(|why| (".mode", why.to_owned())), "{mode:?}");
         }
     }
 

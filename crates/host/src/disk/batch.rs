@@ -99,7 +99,7 @@ impl DeletedFiles {
     const THREADS: usize = 8;
 
     /// Keeps the file at `name` open, if it can be opened at all, because it is about to be replaced or removed.
-    fn keep(&mut self, dir: &OwnedFd, name: &str) {
+    fn hold_open(&mut self, dir: &OwnedFd, name: &str) {
         if self.0.len() >= Self::MOST {
             self.close_all();
         }
@@ -142,7 +142,7 @@ impl Root {
         let mut held = DeletedFiles::default();
         for ((i, change), staged) in changes.iter().enumerate().zip(staged) {
             if let Ok((dir, name)) = self.parent(change.path()) {
-                held.keep(&dir, name);
+                held.hold_open(&dir, name);
             }
             lazy.publish(*change, staged).map_err(|e| (i, e))?;
         }

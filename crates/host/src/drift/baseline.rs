@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 use api::v1::MachineConfigSpec;
 use desired::{
-    Content, DesiredHost, DesiredOs, DesiredPath, FILE_MODE, Irreconcilable, has_contents, sha256,
+    Content, DesiredHost, DesiredOs, DesiredPath, FILE_MODE, FileOrigin, Irreconcilable, has_contents, sha256,
 };
 use ignition::Owner;
 use serde_json::Value;
@@ -87,9 +87,9 @@ pub(crate) struct ExpectedUnit {
 
 impl Baseline {
     /// The baseline of a parsed config, without the entries that are not written as they are given (see
-    /// [`DesiredHost::was_applied`]).
+    /// [`DesiredPath::was_applied`]).
     pub(crate) fn new(name: &str, record: String, wanted: &DesiredHost) -> Self {
-        let paths = wanted.paths.iter().filter(|(_, want)| wanted.was_applied(want));
+        let paths = wanted.paths.iter().filter(|(_, want)| want.was_applied());
         let paths = paths.map(|(path, want)| (path.clone(), Expected::of(want))).collect();
         let units = wanted.config.systemd.units.iter().map(|unit| ExpectedUnit {
             name: unit.name.clone(),
@@ -145,12 +145,18 @@ impl Drifted {
 }
 
 impl Host {
-    /// The baseline of the config that was applied last, from its record. The whole config is parsed for it: once after
-    /// a start of the process, or if another process has changed the record. `None`: no config was ever applied.
+    /// The baseline of the config that was applied last, from its record. The whole config is parsed for it, unless the
+    /// last recovery did so: once after a start of the process, or if another process has changed the record. `None`: no
+    /// config was ever applied.
     ///
     /// # Errors
     /// The record cannot be read, or its Ignition config cannot be parsed at all.
-    pub fn baseline(&self) -> Result<Option<Baseline>, Error> {
+    pub fn baseline(&mut self) -> Result<Option<Baseline>, Error> {
+        if let Some(made) = self.baseline_of_recovery.take()
+            && self.is_current(&made)?
+        {
+            return Ok(Some(made));
+        }
         let Some(config) = self.current_config()? else { return Ok(None) };
         let wanted = in_effect(self.root(), &config.spec)?;
         Ok(Some(Baseline::new(&config.name, record(self.root())?, &wanted)))
@@ -172,7 +178,16 @@ impl Host {
     /// # Errors
     /// The record cannot be read.
     pub fn is_current(&self, baseline: &Baseline) -> Result<bool, Error> {
-        Ok(record(self.root())? == baseline.record)
+        Ok(self.record_digest()? == baseline.record)
+    }
+
+    /// A digest of the record of the config that was applied last. It stays the same as long as no config is applied or
+    /// taken back, by whatever process.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub fn record_digest(&self) -> Result<String, Error> {
+        record(self.root())
     }
 
     /// The part of a config that says what should be at these drifted paths. Nothing else of the config is parsed.
@@ -213,16 +228,16 @@ fn entries_for(spec: &MachineConfigSpec, paths: &BTreeSet<String>) -> MachineCon
             || dropins.into_iter().any(|d| paths.contains(&paths::dropin(&name, &text(d, "name"))))
     };
     let mut config = spec.config.clone();
-    let mut keep = |pointer: &str, which: &dyn Fn(&Value) -> bool| {
+    let mut retain = |pointer: &str, which: &dyn Fn(&Value) -> bool| {
         let list = config.as_mut().and_then(|c| c.pointer_mut(pointer)).and_then(Value::as_array_mut);
         if let Some(list) = list {
             list.retain(|entry| which(entry));
         }
     };
     for list in ["/storage/files", "/storage/directories", "/storage/links"] {
-        keep(list, &|entry| paths.contains(&text(entry, "path")));
+        retain(list, &|entry| paths.contains(&text(entry, "path")));
     }
-    keep("/systemd/units", &unit);
+    retain("/systemd/units", &unit);
     MachineConfigSpec { config, ..spec.clone() }
 }
 
@@ -238,9 +253,8 @@ pub(crate) fn with_dropin(root: &Root, mut wanted: DesiredHost) -> Result<Desire
         && !wanted.config.passwd.users.is_empty()
     {
         let (user, group) = (Owner::default(), Owner::default());
-        let at = paths::SSHD_DROPIN_RECORD.to_owned();
-        let content = Content::new(text);
-        wanted.paths.put(DROPIN.to_owned(), DesiredPath::File { content, mode: FILE_MODE, user, group, at });
+        let (content, mode, origin) = (Content::new(text), FILE_MODE, FileOrigin::Agent);
+        wanted.paths.put(DROPIN.to_owned(), DesiredPath::File { content, mode, user, group, origin });
     }
     Ok(wanted)
 }

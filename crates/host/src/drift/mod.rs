@@ -37,7 +37,7 @@ impl Host {
     pub fn drifts_from(&mut self, baseline: &Baseline) -> Result<Vec<Drift>, Error> {
         let mut found = self.files_drift_from(baseline)?;
         found.extend(self.os_drifts(&baseline.os)?);
-        found.extend(self.retry_keep()?);
+        found.extend(self.retry_discarding_undo_data()?);
         Ok(found)
     }
 
@@ -52,8 +52,8 @@ impl Host {
     /// # Errors
     /// As [`Host::drifts_from`].
     pub fn blocking_drifts(&mut self, change: &Change) -> Result<Vec<Drift>, Error> {
-        let kept = kept(&change.old, &change.new);
-        self.files_drift_from(&Baseline::new(&change.names().current, String::new(), &kept))
+        let unchanged = unchanged(&change.old, &change.new);
+        self.files_drift_from(&Baseline::new(&change.names().current, String::new(), &unchanged))
     }
 
     /// How drifted contents differ, as far as that may be shown (see `desired::mask`): a few lines, or sizes. `None`:
@@ -122,11 +122,11 @@ impl Host {
 
 /// The units and paths that two configs have in common. What a change from one to the other writes or removes is left
 /// out.
-fn kept(old: &DesiredHost, new: &DesiredHost) -> DesiredHost {
-    let mut kept = old.clone();
-    kept.paths.retain(|(path, want)| old.was_applied(want) && new.at(path) == Some(want));
-    kept.config.systemd.units.retain(|u| new.config.systemd.units.contains(u));
-    kept
+fn unchanged(old: &DesiredHost, new: &DesiredHost) -> DesiredHost {
+    let mut unchanged = old.clone();
+    unchanged.paths.retain(|(path, want)| want.was_applied() && new.at(path) == Some(want));
+    unchanged.config.systemd.units.retain(|u| new.config.systemd.units.contains(u));
+    unchanged
 }
 
 /// The units whose file, or one of whose drop-ins, had other contents or was missing.

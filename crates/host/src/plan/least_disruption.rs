@@ -116,6 +116,10 @@ mod tests {
                 "{about}, undone"
             );
         }
+        // The other file stands elsewhere in the list, and is the same.
+        let motd = ("/etc/motd", "x");
+        let (old, new) = (wanted(&[motd], &none), wanted(&[(ca, CERTIFICATE), motd], &none));
+        assert!(least_disruption(&old, &new, &DisruptionPolicy::default()).certificates);
         let costs = |files: &[(&str, &str)]| {
             least_disruption(&plain, &wanted(files, &none), &DisruptionPolicy::default()).least
         };

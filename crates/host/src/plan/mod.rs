@@ -138,7 +138,7 @@ impl Change {
         self.new
     }
 
-    /// The config that the host is in. `DesiredHost::was_applied` says how entries that would be refused today are handled.
+    /// The config that the host is in. `DesiredPath::was_applied` says how entries that would be refused today are handled.
     #[must_use]
     pub fn old(&self) -> &DesiredHost {
         &self.old

@@ -9,7 +9,7 @@
 //! The record is one file that a step of the plan writes or removes, so the journal undoes it with the rest of the change.
 //!
 //! Not here: what else changes in the operating system (see `plan::os`), nor the image that a Node names besides its config
-//! (see `desired::no_way_back`).
+//! (see `desired::lacks_image_to_return_to`).
 
 use desired::{DesiredHost, Irreconcilable, OsField, Scope};
 

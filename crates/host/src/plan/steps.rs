@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use api::v1::MachineConfigSpec;
 use desired::mask::may_show;
-use desired::{Content, DEV_NULL, DesiredHost, DesiredPath, Irreconcilable, Scope};
+use desired::{Content, DEV_NULL, DesiredHost, DesiredPath, FileOrigin, Irreconcilable, Scope};
 use ignition::Owner;
 
 use crate::disk::attributes::{Attributes, PLAIN, PRIVATE, PRIVATE_DIR};
@@ -365,8 +365,7 @@ impl Steps<'_> {
 
     /// Saves the host's own file at a path, or records that there was none. Our own files need neither.
     pub(crate) fn keep_original(&mut self, path: &str) {
-        if matches!(self.new.at(path), Some(DesiredPath::File { at, .. }) if at == paths::SSHD_DROPIN_RECORD)
-        {
+        if matches!(self.new.at(path), Some(DesiredPath::File { origin: FileOrigin::Agent, .. })) {
             return;
         }
         let (original, stamp) = (paths::original(path), paths::no_original(path));

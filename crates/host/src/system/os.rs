@@ -155,11 +155,13 @@ impl fmt::Debug for Token {
 /// Its changes take effect at the next boot, with two exceptions: [`OsBackend::apply_live`] brings packages into the running system,
 /// and on hosts without images [`OsBackend::stage`] installs packages there at once. These hosts reboot nevertheless.
 ///
-/// What needs a network is fetched before the drain, with two exceptions, which [`OsBackend::stage`] fetches: an image, where bootc
-/// is installed without `ostree container`, and the packages of another kernel for rpm-ostree.
+/// What needs a network is fetched before the drain and outside of the journal, by [`OsBackend::fetch`], with two exceptions, which
+/// [`OsBackend::stage`] fetches on a node that is drained: an image, where bootc is installed without `ostree container`, and the
+/// packages of another kernel for rpm-ostree. No command of these programs fetches them without staging.
 ///
-/// A change that a crash interrupted is undone, and not continued: no step of it is repeated. [`OsBackend::undo`] itself may be
-/// interrupted, and is repeated then.
+/// A change is made by one process, which calls `fetch`, `mark` and `stage` in this order, with the same deployment. An earlier process
+/// may have fetched before the drain; then this `fetch` finds everything there. A change that a crash interrupted is undone, and not
+/// continued: no step of it is repeated. [`OsBackend::undo`] itself may be interrupted, and is repeated then.
 pub trait OsBackend: Send + fmt::Debug {
     /// The name of the mechanism, such as rpm-ostree.
     fn name(&self) -> &'static str;
@@ -214,10 +216,10 @@ pub trait OsBackend: Send + fmt::Debug {
     /// Names the image that has the packages of extensions and kernels, for what is fetched and staged next. Empty: the host's
     /// repositories have them.
     fn use_extensions(&mut self, _image: &str) {}
-    /// How many bytes the layers of another image have that a deployment needs, as they are pulled, for plans. `None`: it needs none,
-    /// or that cannot be found out. It may ask a registry, and pulls nothing. An image that is named by its digest, and that the
-    /// host has, needs none. rpm-ostree has no store that could be asked for that: it says the size in any case. So does every back
-    /// end of a tag, because that is asked for again.
+    /// The size in bytes of the image layers that would be pulled for a deployment, for plans. `None`: nothing has to be pulled, or
+    /// the size cannot be found out. It may ask a registry, and pulls nothing. An image that is named by its digest, and that the
+    /// host has, needs none; rpm-ostree cannot look that up and always gives the size. For a tag every back end gives it, because
+    /// the tag is resolved again.
     ///
     /// # Errors
     /// The host cannot report what it has.
@@ -232,7 +234,9 @@ pub trait OsBackend: Send + fmt::Debug {
     /// It cannot be fetched, there is no space for it, it was cancelled, or somebody else staged a deployment.
     fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError>;
     /// Returns a token for the deployment that the host would boot into now, for [`OsBackend::undo`]. It is recorded
-    /// before anything is staged, because a crash may come in between.
+    /// before anything is staged, because a crash may come in between. Before `stage` it also says what this process has
+    /// fetched, where an undo has to know that. A recovery compares it with the token of the change, to see whether there is
+    /// anything to undo: so it must differ from that once `stage` has changed anything.
     ///
     /// # Errors
     /// The host cannot report it, or a command that stages still runs.
@@ -245,11 +249,13 @@ pub trait OsBackend: Send + fmt::Debug {
     fn folder_of(&self, _before: &Token) -> Result<Option<String>, OsError> {
         Ok(None)
     }
-    /// Makes the host boot into a deployment that was fetched. Quick, where nothing has to be fetched (see [`OsBackend`]). It may end
-    /// at any point; then [`OsBackend::undo`] follows.
+    /// Makes the host boot into a deployment that this process has fetched and for which it has a token. It takes as long as the
+    /// host's program for it, which is seconds to a few minutes: making a deployment, or installing packages on a host without
+    /// images. Where something has to be fetched as well (see [`OsBackend`]), it takes as long as that. It need not be idempotent,
+    /// because nobody repeats it. It may fail or end at any point, also in the middle of a command; then [`OsBackend::undo`] follows.
     ///
     /// # Errors
-    /// The host refuses or fails, or somebody else staged a deployment: that one is not replaced.
+    /// The host refuses or fails; somebody else staged a deployment, which is not replaced; or nothing was fetched.
     fn stage(&mut self, target: &Deployment) -> Result<(), OsError>;
     /// Whether this back end can bring packages that were staged into the running system (see [`OsBackend::apply_live`]). Cheap:
     /// no program is started, so it may turn out that the host's version cannot.
@@ -295,18 +301,19 @@ pub trait OsBackend: Send + fmt::Debug {
     fn not_brought_back(&mut self) -> Result<Option<String>, OsError> {
         Ok(None)
     }
-    /// No change is under way any more, and the one that was booted is kept: what only a way back needed goes. Idempotent.
+    /// Called when no change is under way and the one that was booted is kept: removes what only an undo would have needed.
+    /// Idempotent.
     ///
     /// # Errors
     /// The host refuses or fails.
-    fn keep(&mut self) -> Result<(), OsError> {
+    fn discard_undo_data(&mut self) -> Result<(), OsError> {
         Ok(())
     }
-    /// Whether [`OsBackend::keep`] has something left to end. Cheap: no program is started.
+    /// Whether [`OsBackend::discard_undo_data`] has something left to remove. Cheap: no program is started.
     ///
     /// # Errors
     /// The host cannot report it.
-    fn is_unkept(&self) -> Result<bool, OsError> {
+    fn has_undo_data(&self) -> Result<bool, OsError> {
         Ok(false)
     }
     /// Why the machine did not boot what was staged, if the boot loader gave up on it by itself.

@@ -81,16 +81,29 @@ impl Host {
         }
         let merge = Merge { root: self.root.clone(), old };
         merge.bring_record()?;
-        let Some(baseline) = self.baseline()?.filter(|b| b.name() == journal.names.desired) else {
-            return Ok(());
+        let Some(baseline) = self.baseline()? else { return Ok(()) };
+        let done = match baseline.name() == journal.names.desired {
+            true => self.write_left_behind(&merge, &baseline, noted),
+            false => Ok(()),
         };
+        self.baseline_of_recovery = Some(baseline);
+        done
+    }
+
+    /// Writes what the merge left behind: what is noted, or, without a note, what is found now.
+    fn write_left_behind(
+        &mut self,
+        merge: &Merge,
+        baseline: &Baseline,
+        noted: Option<Note>,
+    ) -> Result<(), Error> {
         let note = match noted {
             Some(note) => note,
             None => {
-                let (drifts, facts) = (self.files_drift_from(&baseline)?, merge.facts(&baseline)?);
+                let (drifts, facts) = (self.files_drift_from(baseline)?, merge.facts(baseline)?);
                 let mut paths = BTreeSet::new();
                 for drift in &drifts {
-                    if merge.left_behind(&baseline, drift, &facts)? {
+                    if merge.left_behind(baseline, drift, &facts)? {
                         tracing::warn!(%drift, "left behind by the merge of /etc; written again from the config");
                         paths.insert(drift.path());
                     }
@@ -104,7 +117,7 @@ impl Host {
         };
         if !note.paths.is_empty() {
             let listed = baseline.paths.iter().filter(|(path, _)| note.paths.contains(path));
-            let facts = self.facts_to_compare(&baseline)?;
+            let facts = self.facts_to_compare(baseline)?;
             for (path, want) in listed {
                 if path != DROPIN && path_drift(path, want, facts.found(path), &facts).is_err() {
                     merge.keep_original(path, want)?;

@@ -49,8 +49,8 @@ impl Host {
     /// Removes the boot loader's previous entries of a change that was kept, if that was not possible at the time, for
     /// example because the boot partition was mounted read-only. As long as they exist, this is reported as drift, because
     /// the machine may go back by itself. Nothing is done while a change is under way, or another process is at work.
-    pub(crate) fn retry_keep(&mut self) -> Result<Option<Drift>, Error> {
-        if !self.os.is_unkept()? {
+    pub(crate) fn retry_discarding_undo_data(&mut self) -> Result<Option<Drift>, Error> {
+        if !self.os.has_undo_data()? {
             return Ok(None);
         }
         let _lock = match Lock::take(&self.root) {
@@ -60,7 +60,7 @@ impl Host {
         if !matches!(Journal::stage(&self.root)?, Stage::Nothing) {
             return Ok(None);
         }
-        match self.os_call("keep", |os| os.keep()) {
+        match self.os_call("discard undo data", |os| os.discard_undo_data()) {
             Err(error) if !error.killed() => {
                 Ok(Some(Drift::Os { field: OsField::KernelArguments, why: api::text::chain(&error) }))
             }
@@ -72,7 +72,7 @@ impl Host {
     /// loader are the administrator's as much as ours.
     pub(crate) fn note_kept_os(&mut self, journal: &Journal) -> Result<(), Error> {
         let Some((_, change)) = journal.os_change() else { return Ok(()) };
-        match self.os_call("keep", |os| os.keep()) {
+        match self.os_call("discard undo data", |os| os.discard_undo_data()) {
             // The change has proved to be good. The comparison with the config tries it again, and tells it.
             Err(error) if !error.killed() => {
                 tracing::warn!(error = %api::text::chain(&error), "the boot loader cannot be told that the update is kept");

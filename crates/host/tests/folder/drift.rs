@@ -235,6 +235,12 @@ fn before_a_change_only_paths_that_it_does_not_touch_are_compared() {
     fs::write(dir.path().join("etc/deep/er/packed"), "by hand").unwrap();
     let drift = host.validate_before(&config(), &next).unwrap().unwrap_err();
     assert!(drift.to_string().contains("/etc/deep/er/packed"), "{drift}");
+    // The same, if another entry is inserted before the file.
+    let entry = json!({"path": "/etc/first", "contents": {"source": "data:,1"}});
+    let mut shifted = next.clone();
+    shifted.config.as_mut().unwrap()["storage"]["files"].as_array_mut().unwrap().insert(0, entry);
+    let drift = host.validate_before(&config(), &shifted).unwrap().unwrap_err();
+    assert!(drift.to_string().contains("/etc/deep/er/packed"), "{drift}");
     // A change that removes the file repairs it, too, and so does a change of a unit.
     next.config.as_mut().unwrap()["storage"]["files"].as_array_mut().unwrap().pop();
     next.config.as_mut().unwrap()["systemd"]["units"][0]["enabled"] = json!(false);

@@ -5,8 +5,8 @@
 use crate::error::{Finding, Rule};
 use api::k8s::ResourceExt as _;
 use api::v1::MachineConfig;
-use desired::KERNEL_TYPES;
-use desired::rules::{MODE_MAX, unescaped};
+use desired::rules::{special_mode_bits, unescaped};
+use desired::{KERNEL_TYPES, ignition_value};
 use ignition::{Config, Version, WarningKind};
 use serde_json::Value;
 
@@ -86,12 +86,9 @@ pub(crate) fn read_machine_config(machine_config: &MachineConfig) -> (Component<
         let finding = Finding::on(Rule::KernelType, &name, "spec.kernelType", message);
         findings.push(finding.with_remedy(format!("use one of {known}")));
     }
-    let has_config = spec.config.as_ref().is_some_and(|c| !c.is_null());
-    if has_config {
-        findings.extend(unknown_extensions(machine_config));
-    }
     let mut component = Component { machine_config, config: None, warnings: Vec::new() };
-    if let Some(raw) = spec.config.as_ref().filter(|_| has_config) {
+    if let Some(raw) = ignition_value(spec) {
+        findings.extend(unknown_extensions(machine_config));
         let (config, warnings, more) = ignition_config(&name, raw);
         (component.config, component.warnings) = (config, warnings);
         findings.extend(more);
@@ -112,7 +109,7 @@ fn impossible_extensions(machine_config: &MachineConfig) -> Vec<Finding> {
 /// Extensions of a MachineConfig without an Ignition config that the reference does not know: packages of the host's
 /// repositories, which may not have them.
 pub(crate) fn host_packages(machine_config: &MachineConfig) -> Vec<Finding> {
-    let has_config = machine_config.spec.config.as_ref().is_some_and(|c| !c.is_null());
+    let has_config = ignition_value(&machine_config.spec).is_some();
     let extensions = machine_config.spec.extensions.iter().flatten().enumerate();
     let own = extensions.filter(|(_, e)| {
         !has_config && !EXTENSIONS.contains(&e.as_str()) && desired::refused_extension(e).is_none()
@@ -173,10 +170,9 @@ fn ignition_config(name: &str, raw: &Value) -> (Option<Config>, Vec<Finding>, Ve
         );
     }
     for (i, f) in parsed.config.storage.files.iter().enumerate() {
-        if let Some(mode) = f.mode.filter(|m| *m > MODE_MAX) {
-            let message = format!("mode {mode:#o} of {} has bits above 0777", f.path);
-            let path = format!("spec.config.storage.files[{i}].mode");
-            findings.push(Finding::on(Rule::FileMode, name, path, message).with_remedy("remove them"));
+        if let Some(b) = special_mode_bits(f) {
+            let path = format!("spec.config.storage.files[{i}]{}", b.field);
+            findings.push(Finding::on(Rule::FileMode, name, path, &*b.why).with_remedy(b.remedy));
         }
     }
     (Some(parsed.config), warnings, findings)

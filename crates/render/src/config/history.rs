@@ -181,10 +181,12 @@ fn things(config: &MachineConfig) -> Result<BTreeMap<Setting, Value>, String> {
     ] {
         put(Kind::Scalar, name, value);
     }
-    let Some(raw) = spec.config.as_ref().filter(|c| !c.is_null()) else { return Ok(all) };
-    let parsed = ignition::parse_value(raw)
+    if desired::ignition_value(spec).is_none() {
+        return Ok(all);
+    }
+    let parsed = desired::ignition_config(spec)
         .map_err(|e| format!("MachineConfig {}: spec.config: {e}", config.name_any()))?;
-    let mut config = json!(parsed.config);
+    let mut config = json!(parsed);
     let mut take = |path: &str| match config.pointer_mut(path).map(Value::take) {
         Some(Value::Array(list)) => list,
         _ => vec![],

@@ -10,6 +10,7 @@ use crate::config::merge::{Merged, sort};
 use crate::error::{Finding, Reason, Rule};
 use crate::version::Mode;
 use api::k8s::ResourceExt as _;
+use desired::ignition_config;
 use desired::rules::{BrokenRule, ComparedConfig, at_install, broken};
 
 /// Whether the machines in the pool's present config can apply the new one; if the pool has none, whether any machine
@@ -23,19 +24,20 @@ pub(crate) fn reconcilable<'a>(
 ) -> Result<Vec<Finding>, (Reason, Vec<Finding>)> {
     let new = ComparedConfig { config: &merged.config, fips: merged.spec.fips };
     let other = inputs.current.filter(|c| c.metadata.name.as_deref() != Some(name));
-    let config = match other.and_then(|c| c.spec.config.as_ref()).filter(|c| !c.is_null()) {
-        None => ignition::empty(),
-        Some(raw) => {
+    let present = match other {
+        None => None,
+        Some(other) => {
             let unreadable = |e| {
-                let name = other.map(|c| c.name_any()).unwrap_or_default();
-                Finding::on(Rule::Ignition, &name, "spec.config", format!("the present config: {e}"))
+                let text = format!("the present config: {e}");
+                vec![Finding::on(Rule::Ignition, &other.name_any(), "spec.config", text)]
             };
-            ignition::parse_value(raw).map_err(|e| (Reason::Irreconcilable, vec![unreadable(e)]))?.config
+            let config = ignition_config(&other.spec).map_err(|e| (Reason::Irreconcilable, unreadable(e)))?;
+            Some((config, other.spec.fips))
         }
     };
-    let old = match (inputs.current, other) {
+    let old = match (inputs.current, &present) {
         (None, _) => None,
-        (Some(_), Some(other)) => Some(ComparedConfig { config: &config, fips: other.spec.fips }),
+        (Some(_), Some((config, fips))) => Some(ComparedConfig { config, fips: *fips }),
         // The pool is in this very config already.
         (Some(_), None) => Some(new),
     };

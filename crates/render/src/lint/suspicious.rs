@@ -39,7 +39,7 @@ pub(super) fn suspicious(component: &Component<'_>) -> Vec<Lint> {
         // 644 where 0644 was meant: the owner could not read it.
         if let Some(mode) = f.mode.filter(|m| m & 0o400 == 0) {
             let message =
-                format!("mode {mode:#o} ({mode} decimal) of {} does not let its owner read it", f.path);
+                format!("mode {mode:04o} ({mode} decimal) of {} does not let its owner read it", f.path);
             say(
                 Rule::FileMode,
                 format!("{at}.mode"),

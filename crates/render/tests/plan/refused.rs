@@ -55,7 +55,7 @@ fn bad_input_is_refused_with_object_path_and_remedy() {
         (files(json!([{"path": "/etc/../a", "contents": x}])), &["storage.files[0].path", "simplest form"]),
         (
             files(json!([{"path": "/a", "mode": 0o4755, "contents": x}])),
-            &["storage.files[0].mode", "0o4755", "0777"],
+            &["storage.files[0].mode", "mode 4755", "0777"],
         ),
         (
             files(json!([{"path": "/a", "mode": "0644", "contents": x}])),
@@ -108,7 +108,7 @@ fn bad_input_is_refused_with_object_path_and_remedy() {
             mk("50-bad", json!({"config": {"ignition": {"version": "bogus"}}})),
             &["ignition.version", "not a version"],
         ),
-        (mk("50-bad", json!({"config": {}})), &["ignition.version", "is required"]),
+        (mk("50-bad", json!({"config": {"storage": {}}})), &["ignition.version", "is required"]),
         (mk("50-bad", json!({"config": "text"})), &["50-bad", "spec.config"]),
     ];
     for (bad, words) in rows {

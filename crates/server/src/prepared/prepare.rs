@@ -105,10 +105,7 @@ impl Rendered {
 
     fn read(&self, whole: &MachineConfig) -> Result<Config, String> {
         let broken = |why: String| format!("{}: spec.config: {why}", self.name());
-        let config = match &whole.spec.config {
-            None | Some(Value::Null) => ignition::empty(),
-            Some(value) => ignition::parse_value(value).map_err(|e| broken(e.to_string()))?.config,
-        };
+        let config = desired::ignition_config(&whole.spec).map_err(|e| broken(e.to_string()))?;
         ignition::validate(&config).map_err(|e| broken(e.to_string()))?;
         Ok(config)
     }

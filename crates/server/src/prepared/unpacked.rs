@@ -44,7 +44,7 @@ struct Plain {
 }
 
 impl Plain {
-    fn keep(&mut self, body: Vec<u8>) -> Arc<Vec<u8>> {
+    fn store(&mut self, body: Vec<u8>) -> Arc<Vec<u8>> {
         let body = Arc::new(body);
         self.shared = Arc::downgrade(&body);
         self.kept = Some(Arc::clone(&body));
@@ -78,7 +78,7 @@ impl Reply {
         let length = body.len();
         let mut plain = Plain::default();
         if gzip.is_none() {
-            plain.keep(body);
+            plain.store(body);
         }
         Self { etag: tag(&etag), gzip, length, plain: Mutex::new(plain), used: AtomicU64::new(0) }
     }
@@ -115,16 +115,16 @@ impl UnpackedCache {
             body
         } else {
             let packed = reply.gzip.as_ref().map(|g| g.body.as_ref()).unwrap_or_default();
-            plain.keep(unpack(packed, reply.length)?)
+            plain.store(unpack(packed, reply.length)?)
         };
         // Lock order: the list before a body. So the body's lock is released here.
         drop(plain);
-        self.keep(reply);
+        self.cache(reply);
         Ok(Bytes::from_owner(Sent(body)))
     }
 
     /// Adds an answer, and drops the bodies of the least recently used ones above the limit.
-    fn keep(&self, new: &Arc<Reply>) {
+    fn cache(&self, new: &Arc<Reply>) {
         let mut at_hand = self.at_hand.lock().unwrap_or_else(PoisonError::into_inner);
         let mut others: Vec<Arc<Reply>> = at_hand.iter().filter_map(Weak::upgrade).collect();
         others.retain(|other| !Arc::ptr_eq(other, new));

@@ -102,7 +102,7 @@ pub(crate) fn try_here(a: &DaemonTry) -> anyhow::Result<u8> {
     let answers = answers();
     loop {
         let state = match answers.recv_timeout(LOOK) {
-            Ok(line) if line.trim().is_empty() => tried.keep()?,
+            Ok(line) if line.trim().is_empty() => tried.confirm()?,
             Ok(line) if line.trim() == "u" => tried.give_up("a person undid it")?,
             Ok(line) => {
                 output::write(&format!(

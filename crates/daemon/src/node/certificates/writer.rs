@@ -172,7 +172,7 @@ impl Writer {
                     }
                     Some(Ok(_)) => continue,
                     Some(Err(error)) => {
-                        self.distrusted(&error).await;
+                        self.watch_failed(&error).await;
                         continue;
                     }
                     None => break,

@@ -4,7 +4,7 @@ use super::*;
 use crate::node::drift_repair::MOST;
 use api::v1::MachineConfigSpec;
 use host::fault::NoFaults;
-use host::{FakeSystemd, Options, Root, Unsupported};
+use host::{FakeSystemd, Options, OsBackend, Root, Unsupported};
 use serde_json::json;
 use std::path::Path;
 
@@ -17,10 +17,14 @@ fn config(name: &str, text: &str) -> MachineConfig {
 
 /// An agent's view of the host in a folder.
 fn open(dir: &Path) -> Machine {
+    open_with(dir, Box::new(Unsupported::default()))
+}
+
+fn open_with(dir: &Path, os: Box<dyn OsBackend>) -> Machine {
     let options = Options { sync: false, owners: false };
     let root = Root::open_with(dir, options, Arc::new(NoFaults)).unwrap();
     let systemd = FakeSystemd::new(&root);
-    Machine::new(Host::new(root, Box::new(systemd), Box::new(Unsupported::default())))
+    Machine::new(Host::new(root, Box::new(systemd), os))
 }
 
 /// A host in a folder, in the config "one".
@@ -100,6 +104,64 @@ fn a_config_is_parsed_once_for_its_update_its_drift_checks_its_watch_and_its_rep
     assert!(machine.check(None).unwrap().is_none());
     assert_eq!(machine.watch().unwrap().unwrap().0, "two");
     assert_eq!(parsed() - before, 3);
+}
+
+/// An agent at rest holds no contents, so an update parses both of its configs: once, also if it was planned ahead.
+#[test]
+fn an_update_that_was_planned_ahead_parses_no_config_again() {
+    let parsed = || desired::parsed_entries();
+    let dir = tempfile::tempdir().unwrap();
+    let machine = mk(dir.path());
+    let policy = DisruptionPolicy::default();
+    let before = parsed();
+    let (cost, ahead) = machine.prepare(&config("one", "1"), &config("two", "2"), &policy).unwrap();
+    assert_eq!(parsed() - before, 3 + 3);
+    // What the plan depends on besides the configs is read anew.
+    std::fs::write(dir.path().join("etc/other"), "2").unwrap();
+    let (again, work) = machine.prepare_again(ahead, &policy).unwrap().unwrap();
+    assert_eq!(again, cost);
+    machine.apply(work, &Default::default(), &Default::default()).unwrap();
+    assert!(machine.check(None).unwrap().is_none());
+    assert_eq!(parsed() - before, 3 + 3);
+    // Another process has applied a config meanwhile.
+    let (_, ahead) = machine.prepare(&config("two", "2"), &config("three", "3"), &policy).unwrap();
+    let other = open(dir.path());
+    let (_, work) = other.prepare(&config("two", "2"), &config("four", "4"), &policy).unwrap();
+    other.apply(work, &Default::default(), &Default::default()).unwrap();
+    assert!(machine.prepare_again(ahead, &policy).unwrap().is_none());
+}
+
+/// The recovery after such a boot compares the files with the config, and so does the first drift check.
+#[test]
+fn a_process_that_starts_in_another_operating_system_parses_the_config_once() {
+    let parsed = || desired::parsed_entries();
+    let dir = tempfile::tempdir().unwrap();
+    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
+    std::fs::create_dir_all(at("etc/systemd/system")).unwrap();
+    let os = host::FakeOs::default();
+    os.keep_folders();
+    let machine = open_with(dir.path(), Box::new(os.clone()));
+    let empty = MachineConfig::new(crate::protocol::EMPTY_CONFIG, MachineConfigSpec::default());
+    let mut one = config("one", "1");
+    one.spec.os_image_url = "fake:2".to_owned();
+    let (_, work) = machine.prepare(&empty, &one, &DisruptionPolicy::default()).unwrap();
+    machine.fetch(&work, &host::Pull::default()).unwrap();
+    machine.apply(work, &Default::default(), &Default::default()).unwrap();
+    // A merge of /etc that leaves one of the files behind.
+    let old = at(&format!("{}/etc", os.folder()));
+    std::fs::create_dir_all(&old).unwrap();
+    std::fs::rename(at("etc/other"), old.join("other")).unwrap();
+    FakeSystemd::new(&Root::open(dir.path()).unwrap()).complete_reboot().unwrap();
+    let _ = std::fs::remove_file(at("run/machine-config-daemon-boot"));
+    os.boot();
+
+    let again = open_with(dir.path(), Box::new(os));
+    let before = parsed();
+    assert!(!again.recover().unwrap());
+    assert_eq!(std::fs::read_to_string(at("etc/other")).unwrap(), "1", "it was written again");
+    assert!(again.check(None).unwrap().is_none());
+    again.watch().unwrap().unwrap();
+    assert_eq!(parsed() - before, 3 + 1, "the config once, and the file that was left behind");
 }
 
 /// A file, a unit and a drop-in that hold secrets are changed, emptied and extended. No reason, event or plan

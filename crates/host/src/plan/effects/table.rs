@@ -3,7 +3,7 @@
 //! A row that needs a program or a unit that the host lacks does not apply, and says so. A path without a row costs what
 //! it costs without the table.
 //!
-//! Not here: units of a config (see `units`).
+//! Not row_facts: units of a config (see `units`).
 
 use desired::mask::may_show;
 use desired::{DesiredHost, DesiredPath};
@@ -192,40 +192,40 @@ pub(crate) fn of_file(
         (None, false, Some(unit)) => return Some(of_dropin(path, unit, old, new, facts)),
         (None, false, None) => return None,
     };
-    let here = RowFacts { row: name, path, facts, effects };
+    let row_facts = RowFacts { row: name, path, facts, effects };
     let (was, is) = match (content(old, path), content(new, path)) {
         (Ok(was), Ok(is)) => (was, is),
         // A link or a folder is taken up only where nothing reads the contents for the effect.
         _ if how == FileEffect::AtEachUse => (None, None),
-        (Err(why), _) | (_, Err(why)) => return Some(here.refuse(why)),
+        (Err(why), _) | (_, Err(why)) => return Some(row_facts.refuse(why)),
     };
-    Some(by_row(&here, how, (was, is), (old, new), modules))
+    Some(by_row(&row_facts, how, (was, is), (old, new), modules))
 }
 
 fn by_row(
-    here: &RowFacts<'_>,
+    row_facts: &RowFacts<'_>,
     how: FileEffect,
     (was, is): (Option<&str>, Option<&str>),
     (old, new): (&DesiredHost, &DesiredHost),
     modules: bool,
 ) -> Result<RowApplied, RowRefused> {
-    let path = here.path;
-    let by = |effects| RowApplied::by(here.row, effects);
+    let path = row_facts.path;
+    let by = |effects| RowApplied::by(row_facts.row, effects);
     match how {
         FileEffect::AtEachUse => Ok(by(vec![])),
-        FileEffect::Unit(action, units) => here.unit(action, units).map(by),
+        FileEffect::Unit(action, units) => row_facts.unit(action, units).map(by),
         FileEffect::Parameters => {
-            let taken = sysctl::of_file(path, old, new, here.effects, modules);
-            match [old, new].into_iter().all(|config| here.shows_parameters(config)) {
+            let taken = sysctl::of_file(path, old, new, row_facts.effects, modules);
+            match [old, new].into_iter().all(|config| row_facts.shows_parameters(config)) {
                 true => taken,
                 false => taken.map(RowApplied::hidden).or_else(|_| {
-                    here.refuse(
+                    row_facts.refuse(
                         "it takes effect only at boot; the reason is hidden because the file may be secret",
                     )
                 }),
             }
         }
-        FileEffect::Modules if is.is_none() && here.uncovers() => here.refuse(UNCOVERED),
+        FileEffect::Modules if is.is_none() && row_facts.uncovers() => row_facts.refuse(UNCOVERED),
         FileEffect::Modules => {
             let named = |text: Option<&str>| {
                 lines(text.unwrap_or_default()).map(str::to_owned).collect::<Vec<String>>()
@@ -236,7 +236,7 @@ fn by_row(
                 Planned::with(Effect::Program { program: MODPROBE.to_owned(), args }, None)
             };
             if !has.is_empty() {
-                here.needs(MODPROBE)?;
+                row_facts.needs(MODPROBE)?;
             }
             let taken = by(has.iter().filter(|m| !had.contains(m)).map(load).collect());
             let gone: Vec<&str> = had.iter().filter(|m| !has.contains(m)).map(String::as_str).collect();
@@ -249,31 +249,34 @@ fn by_row(
             if let Some(line) = is.into_iter().flat_map(lines).find(|l| program == TMPFILES && is_of_boot(l))
             {
                 let what = line.split_whitespace().next().unwrap_or_default();
-                return here.refuse(format!("lines of type {what} take effect at boot"));
+                return row_facts.refuse(format!("lines of type {what} take effect at boot"));
             }
             let args: Vec<&str> = args.iter().copied().chain([path]).collect();
-            let effect = run(here.needs(program)?, &args);
+            let effect = run(row_facts.needs(program)?, &args);
             // The program cannot read a file that the undo removes.
             Ok(by(vec![Planned { undo: effect.undo.filter(|_| was.is_some()), ..effect }]))
         }
-        FileEffect::Reads(..) if here.uncovers() => here.refuse(UNCOVERED),
+        FileEffect::Reads(..) if row_facts.uncovers() => row_facts.refuse(UNCOVERED),
         FileEffect::Reads(..) => Ok(by(vec![]).note(format!("{path}: its effects stay"))),
         FileEffect::UdevRules => {
             let names = |l: &str| l.split(',').any(|p| p.trim_start().starts_with("NAME"));
             if [was, is].into_iter().flatten().flat_map(lines).any(names) {
-                return here.refuse("it names network interfaces, and udev does that only when they appear");
+                return row_facts
+                    .refuse("it names network interfaces, and udev does that only when they appear");
             }
             if [was, is].into_iter().flatten().flat_map(lines).any(is_of_other_events) {
-                return here.refuse("it has rules for events other than change");
+                return row_facts.refuse("it has rules for events other than change");
             }
             let has = |line: &str| lines(is.unwrap_or_default()).any(|l| l == line);
-            if was.into_iter().flat_map(lines).any(|line| !has(line)) || (is.is_none() && here.uncovers()) {
-                return here.refuse(
+            if was.into_iter().flat_map(lines).any(|line| !has(line))
+                || (is.is_none() && row_facts.uncovers())
+            {
+                return row_facts.refuse(
                     "settings that a removed or changed rule made on devices stay until the next boot",
                 );
             }
-            let udevadm = here.needs(UDEVADM)?;
-            here.needs_running(UDEVD)?;
+            let udevadm = row_facts.needs(UDEVADM)?;
+            row_facts.needs_running(UDEVD)?;
             Ok(by(vec![
                 run(udevadm, &["control", "--reload"]),
                 run(udevadm, &["trigger", "--type=devices", "--action=change"]),
@@ -283,26 +286,26 @@ fn by_row(
         FileEffect::Networks => {
             let kind = path.trim_end_matches(".conf").trim_end_matches(".d");
             if !kind.ends_with(".network") && !split(path).is_ok_and(|(dir, _)| dir.ends_with(".network.d")) {
-                return here.refuse(
+                return row_facts.refuse(
                     "networkd reloads .network files while it runs; other files take effect at boot",
                 );
             }
-            here.needs_running(NETWORKD)?;
-            Ok(by(vec![run(here.needs(NETWORKCTL)?, &["reload"])]))
+            row_facts.needs_running(NETWORKD)?;
+            Ok(by(vec![run(row_facts.needs(NETWORKCTL)?, &["reload"])]))
         }
         FileEffect::Sshd => {
-            let test = Planned { undo: None, ..run(here.needs(SSHD)?, &["-t"]) };
-            let by_socket =
-                SSHD_SOCKETS.iter().any(|s| here.runs(s)) && !SSHD_UNITS.iter().any(|u| here.runs(u));
-            let reload = if by_socket { vec![] } else { here.unit(Reload, &SSHD_UNITS)? };
+            let test = Planned { undo: None, ..run(row_facts.needs(SSHD)?, &["-t"]) };
+            let by_socket = SSHD_SOCKETS.iter().any(|s| row_facts.runs(s))
+                && !SSHD_UNITS.iter().any(|u| row_facts.runs(u));
+            let reload = if by_socket { vec![] } else { row_facts.unit(Reload, &SSHD_UNITS)? };
             Ok(by(std::iter::once(test).chain(reload).collect()))
         }
         FileEffect::Authorities => {
-            if here.effects.is_some() && here.facts.trust_tool.is_none() {
-                return here.refuse("this host has no program that updates its trust store");
+            if row_facts.effects.is_some() && row_facts.facts.trust_tool.is_none() {
+                return row_facts.refuse("this host has no program that updates its trust store");
             }
             // The program itself is run for each change of authorities, with and without this table.
-            let runtimes = RUNTIMES.iter().filter(|u| here.runs(u)).map(|u| on_unit(Restart, u));
+            let runtimes = RUNTIMES.iter().filter(|u| row_facts.runs(u)).map(|u| on_unit(Restart, u));
             Ok(by(runtimes.collect()))
         }
         FileEffect::Userspace => Ok(RowApplied { way: TakesEffect::Userspace, ..by(vec![]) }),

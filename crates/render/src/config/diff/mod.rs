@@ -48,14 +48,10 @@ pub fn diff(
 }
 
 fn parsed(object: &MachineConfig) -> Result<(&MachineConfig, Config), String> {
-    let raw = object.spec.config.as_ref().filter(|config| !config.is_null());
-    let config = match raw.map(ignition::parse_value).transpose() {
-        Ok(parsed) => parsed.map_or_else(ignition::empty, |parsed| parsed.config),
-        Err(e) => {
-            let name = object.metadata.name.as_deref().unwrap_or_default();
-            return Err(format!("MachineConfig {name}: spec.config: {e}"));
-        }
-    };
+    let config = desired::ignition_config(&object.spec).map_err(|e| {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        format!("MachineConfig {name}: spec.config: {e}")
+    })?;
     Ok((object, config))
 }
 

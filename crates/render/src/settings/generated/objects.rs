@@ -217,7 +217,7 @@ fn one<T>(
             if let Some((_, pool, ..)) = parse(&config.name_any()) {
                 plan.refuse(&pool, e.clone());
             }
-            keep(inputs, config, plan);
+            retain_generated(inputs, config, plan);
         }
     }
     for of in object.pools.iter().filter_map(|i| facts.get(*i)) {
@@ -247,7 +247,7 @@ fn one<T>(
             Err(e) => {
                 for config in owned.iter().filter(|c| parse(&c.name_any()).is_some_and(|p| p.1 == pool)) {
                     makes.insert(config.name_any());
-                    keep(inputs, config, plan);
+                    retain_generated(inputs, config, plan);
                 }
                 plan.refuse(&pool, e.clone());
                 verdict = verdict.and(Err(e));
@@ -271,7 +271,7 @@ fn one<T>(
 }
 
 /// What was made before stays. If another version of this program made it, it is now marked with this version.
-fn keep(inputs: &Inputs<'_>, config: &MachineConfig, plan: &mut Plan) {
+fn retain_generated(inputs: &Inputs<'_>, config: &MachineConfig, plan: &mut Plan) {
     plan.kept.insert(config.name_any());
     if config.annotations().get(annotation::GENERATED_BY_CONTROLLER) != Some(&inputs.versions.hash) {
         let mut config = config.clone();

@@ -111,7 +111,7 @@ fn what_a_version_cannot_say_is_named_with_its_path() {
 fn a_stored_config_that_is_not_valid_is_the_servers_fault_and_named() {
     for config in [
         json!({"ignition": {"version": "9.0.0"}}),
-        json!({}),
+        json!({"storage": {}}),
         json!({"ignition": {"version": "3.5.0"}, "storage": {"files": [
             {"path": "/etc/a", "overwrite": true, "append": [{"source": "data:,more"}]},
         ]}}),

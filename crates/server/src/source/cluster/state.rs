@@ -28,7 +28,7 @@ pub(crate) enum Unfetched {
     Invalid(String),
 }
 
-/// Checks a fetched config.
+/// Checks a fetched config. Only the compressed text stays: parsed, the configs of all pools would take most of the memory.
 pub(crate) fn checked(config: MachineConfig) -> Result<Arc<Rendered>, Unfetched> {
     let rendered = Rendered::new(config);
     rendered.ignition().map_err(Unfetched::Invalid)?;

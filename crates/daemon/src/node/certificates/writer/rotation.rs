@@ -12,6 +12,8 @@ use host::{DbusSystemd, Systemd};
 use kube::Api;
 use kube::runtime::watcher;
 use serde_json::Value;
+use std::error::Error;
+use std::io;
 
 /// The units that are a kubelet and no API server: a restart of the others would take that away too.
 const KUBELETS: [&str; 4] =
@@ -123,12 +125,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Called when the API server's certificate is not trusted: a kubelet that has not read the new CA does not trust
-    /// it either.
-    pub(super) async fn distrusted(&mut self, error: &watcher::Error) {
-        let text = chain(error).to_lowercase();
-        tracing::warn!(error = %text, "watching ControllerConfig; trying again");
-        if self.restart_owed && ["certificate", "x509"].iter().any(|word| text.contains(word)) {
+    /// Called when the watch has failed. If the API server's certificate is not trusted, a kubelet that has not read the
+    /// new CA does not trust it either.
+    pub(super) async fn watch_failed(&mut self, error: &watcher::Error) {
+        tracing::warn!(error = %chain(error), "watching ControllerConfig; trying again");
+        if self.restart_owed && is_untrusted_certificate(error) {
             match self.restart_kubelet().await {
                 Ok(()) => {}
                 Err(why) => tracing::warn!(%why, "the kubelet must read the API server's new CA; restart it"),
@@ -158,6 +159,23 @@ impl Writer {
         self.restart_owed = false;
         Ok(())
     }
+}
+
+/// Whether a request failed because the certificate of the API server is not trusted. That is this process' own finding:
+/// what a server says about certificates (an alert, or the text of an answer) is about those that were presented to it.
+pub(super) fn is_untrusted_certificate(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
+            return true;
+        }
+        next = match error.downcast_ref::<io::Error>() {
+            // `source` of an `io::Error` passes over the error that it was made from.
+            Some(error) => error.get_ref().map(|inner| inner as &(dyn Error + 'static)),
+            None => error.source(),
+        };
+    }
+    false
 }
 
 /// The CA bundle in a ConfigMap: from binary data, from base64 text, or from plain text.

@@ -1,12 +1,13 @@
 //! Tests of the writer: rotations of the API server's CA, with an API server that answers from a table.
 
-use super::rotation::{CaRead, bundle, due};
+use super::rotation::{CaRead, bundle, due, is_untrusted_certificate};
 use super::*;
 use crate::node::certificates::kubeconfig_files::tests::{mk_kubeconfig, mk_pem, mk_root, paths, write};
 use api::k8s::ConfigMap;
 use serde_json::Value;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// An API server with a Node and the ConfigMap. What it refuses, and what was written to the Node.
 #[derive(Default)]
@@ -159,4 +160,53 @@ fn a_bundle_may_be_bytes_base64_or_text() {
     let text = serde_json::json!({"data": {"ca-bundle.crt": "-----BEGIN"}});
     assert_eq!(bundle(&map(text), "ca-bundle.crt").unwrap(), b"-----BEGIN");
     assert_eq!(bundle(&map(serde_json::json!({})), "ca-bundle.crt"), None);
+}
+
+/// A server on loopback with a certificate of its own, which answers each request with an error that names a certificate.
+/// Its address, and the certificate in DER.
+async fn mk_tls_server() -> (std::net::SocketAddr, Vec<u8>) {
+    let pair = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let der = pair.cert.der().to_vec();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(pair.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.unwrap().with_no_client_auth().with_single_cert(vec![pair.cert.into()], key).unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500,
+                "reason": "InternalError", "message": "x509: certificate signed by unknown authority"});
+            let body = status.to_string();
+            let head = format!("HTTP/1.1 500 Error\r\ncontent-length: {}\r\n\r\n", body.len());
+            // A request without a body, so one read of its head is enough for an answer.
+            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+            stream.write_all((head + &body).as_bytes()).await.unwrap();
+            stream.shutdown().await.unwrap();
+        }
+    });
+    (address, der)
+}
+
+#[tokio::test]
+async fn only_a_certificate_that_this_process_does_not_trust_restarts_the_kubelet() {
+    let (address, own) = mk_tls_server().await;
+    let (_, other) = mk_tls_server().await;
+    let ask = async |port: u16, root: Vec<u8>| {
+        let mut config = kube::Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
+        config.root_cert = Some(vec![root]);
+        let api: kube::Api<ConfigMap> = kube::Api::default_namespaced(Client::try_from(config).unwrap());
+        let error = watcher::Error::InitialListFailed(api.get("x").await.unwrap_err());
+        (is_untrusted_certificate(&error), chain(&error))
+    };
+    let (untrusted, text) = ask(address.port(), other).await;
+    assert!(untrusted, "{text}");
+    // The API server says this of somebody else.
+    let (untrusted, text) = ask(address.port(), own.clone()).await;
+    assert!(!untrusted && text.contains("x509: certificate"), "{text}");
+    let free = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap().local_addr().unwrap();
+    let (untrusted, text) = ask(free.port(), own).await;
+    assert!(!untrusted && text.contains("refused"), "{text}");
 }

@@ -130,7 +130,7 @@ impl BootLoader {
     }
 
     /// Removes the counters of changed entries whose boot was good, and removes the previous entries.
-    pub(super) fn keep_entries(&self, found: &Entries) -> Result<(), OsError> {
+    pub(super) fn discard_previous_entries(&self, found: &Entries) -> Result<(), OsError> {
         for path in &found.files {
             let there = self.of_entry(path)?;
             let Some((stem, _)) = boot_counting::parts(path) else { continue };

@@ -317,22 +317,22 @@ impl OsBackend for BootLoader {
         self.change(&loader, &had, &own)
     }
 
-    fn is_unkept(&self) -> Result<bool, OsError> {
+    fn has_undo_data(&self) -> Result<bool, OsError> {
         Ok(!self.waiting_entries()?.is_empty())
     }
 
-    fn keep(&mut self) -> Result<(), OsError> {
+    fn discard_undo_data(&mut self) -> Result<(), OsError> {
         let waiting = self.waiting_entries()?;
         if waiting.is_empty() {
             return Ok(());
         }
-        let kept = match self.loader() {
-            Ok(Loader::Entries(found)) => self.keep_entries(&found),
+        let discarded = match self.loader() {
+            Ok(Loader::Entries(found)) => self.discard_previous_entries(&found),
             Ok(Loader::Grub(_) | Loader::Firmware { .. }) => Ok(()),
             Err(error) => Err(error),
         };
         // An entry that is not counted any more is booted in any case.
-        match (kept, waiting.into_iter().find(|entry| entry.counted)) {
+        match (discarded, waiting.into_iter().find(|entry| entry.counted)) {
             (Err(error), Some(entry)) if !error.killed => Err(os(format!(
                 "the boot loader still counts the boots of {}, although its update was kept: when no tries are left, it \
                  boots the previous entry; {} (this is tried again)",
@@ -343,7 +343,7 @@ impl OsBackend for BootLoader {
                     update was kept");
                 Ok(())
             }
-            (kept, _) => kept,
+            (discarded, _) => discarded,
         }
     }
 

@@ -220,7 +220,11 @@ pub(super) fn archive(package: &Package) -> String {
 }
 
 /// Downloads an installed package in its version, for the way back.
-pub(super) fn keep(runner: &mut Runner<'_>, packages: &[Package], pull: &Pull) -> Result<(), OsError> {
+pub(super) fn download_for_undo(
+    runner: &mut Runner<'_>,
+    packages: &[Package],
+    pull: &Pull,
+) -> Result<(), OsError> {
     let exact: Vec<String> = packages.iter().map(exact).collect();
     let mut args = vec!["install", "--simulate", "--reinstall", "--no-remove"];
     args.extend(exact.iter().map(String::as_str));

@@ -139,7 +139,11 @@ fn exact(package: &Package) -> String {
 }
 
 /// Downloads installed packages in their versions, for the way back.
-pub(super) fn keep(runner: &mut Runner<'_>, packages: &[Package], pull: &Pull) -> Result<(), OsError> {
+pub(super) fn download_for_undo(
+    runner: &mut Runner<'_>,
+    packages: &[Package],
+    pull: &Pull,
+) -> Result<(), OsError> {
     runner.make_archives(false)?;
     let names: Vec<String> = packages.iter().map(exact).collect();
     let to = format!("--destdir={ARCHIVES}");

@@ -141,7 +141,7 @@ impl Manager {
     }
 
     /// Downloads the archives of packages that will be removed, so that an undo can install them again.
-    pub(super) fn keep(
+    pub(super) fn download_for_undo(
         self,
         runner: &mut Runner<'_>,
         packages: &[Package],
@@ -159,8 +159,8 @@ impl Manager {
         }
         match self {
             _ if missing.is_empty() => Ok(()),
-            Self::Apt => apt::keep(runner, &missing, pull),
-            Self::Dnf => dnf::keep(runner, &missing, pull),
+            Self::Apt => apt::download_for_undo(runner, &missing, pull),
+            Self::Dnf => dnf::download_for_undo(runner, &missing, pull),
         }
     }
 

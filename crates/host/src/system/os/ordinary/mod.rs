@@ -51,7 +51,8 @@ pub struct OrdinaryHost {
     root: Root,
     loader: BootLoader,
     programs: Box<dyn Programs>,
-    /// What was resolved and downloaded last.
+    /// What this process has resolved and downloaded for the change that it makes next, or has found resolved and downloaded by an
+    /// earlier process. It is part of the next token until it is staged.
     fetched: Option<Fetched>,
 }
 
@@ -275,9 +276,13 @@ impl OsBackend for OrdinaryHost {
 
     fn stage(&mut self, target: &Deployment) -> Result<(), OsError> {
         let had = Record::read(&self.root)?;
+        // What an earlier process has fetched and written down is not read here: the token would not have it, so an undo would
+        // leave the packages installed.
         let fetched = self.fetched.take().filter(|f| f.leads(&had, target));
         let Some(Fetched { packages, after, .. }) = fetched else {
-            return Err(os("the packages for the change were not fetched; this is a bug"));
+            return Err(os(
+                "this process did not fetch the packages of the change before it, so nothing is changed",
+            ));
         };
         let changes = packages != Packages::default();
         if changes {
@@ -298,12 +303,12 @@ impl OsBackend for OrdinaryHost {
         Ok(())
     }
 
-    fn is_unkept(&self) -> Result<bool, OsError> {
-        self.loader.is_unkept()
+    fn has_undo_data(&self) -> Result<bool, OsError> {
+        self.loader.has_undo_data()
     }
 
-    fn keep(&mut self) -> Result<(), OsError> {
-        self.loader.keep()
+    fn discard_undo_data(&mut self) -> Result<(), OsError> {
+        self.loader.discard_undo_data()
     }
 
     fn fell_back(&mut self) -> Option<String> {

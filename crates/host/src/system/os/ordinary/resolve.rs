@@ -149,7 +149,7 @@ impl OrdinaryHost {
             })
             .collect();
         if !packages.remove.is_empty() {
-            manager.keep(&mut runner, &packages.remove, pull)?;
+            manager.download_for_undo(&mut runner, &packages.remove, pull)?;
         }
         after.packages.retain(|p| !left.contains(&p.name) && is_whole(installed, &p.name));
         after.packages.extend(packages.install.iter().cloned());

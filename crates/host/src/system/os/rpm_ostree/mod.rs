@@ -352,11 +352,11 @@ impl OsBackend for RpmOstree {
         self.not_staged_again()
     }
 
-    fn keep(&mut self) -> Result<(), OsError> {
+    fn discard_undo_data(&mut self) -> Result<(), OsError> {
         Ok(self.root.remove(RESTAGED_PACKAGES)?)
     }
 
-    fn is_unkept(&self) -> Result<bool, OsError> {
+    fn has_undo_data(&self) -> Result<bool, OsError> {
         self.has_needless_record()
     }
 

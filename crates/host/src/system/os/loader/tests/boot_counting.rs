@@ -47,13 +47,13 @@ fn a_changed_entry_is_tried_and_the_one_of_before_waits_beside_it_until_the_chan
     rig.tries(&stem, "+2.conf", "+1-1.conf");
     assert_eq!(rig.next(), format!("{host} a"));
     assert_eq!(rig.os.fell_back(), None);
-    rig.os.keep().unwrap();
+    rig.os.discard_undo_data().unwrap();
     assert_eq!(rig.entries(&stem), [".conf"]);
-    rig.os.keep().unwrap();
+    rig.os.discard_undo_data().unwrap();
     // systemd-bless-boot was quicker, and the arguments stay the same.
     rig.stage("b").unwrap();
     rig.tries(&stem, "+2.conf", ".conf");
-    rig.os.keep().unwrap();
+    rig.os.discard_undo_data().unwrap();
     assert_eq!((rig.entries(&stem), rig.next()), (vec![".conf".to_owned()], format!("{host} b")));
     rig.stage("b").unwrap();
     assert_eq!(rig.entries(&stem), [".conf"], "nothing changed, so there is nothing to try");
@@ -62,23 +62,23 @@ fn a_changed_entry_is_tried_and_the_one_of_before_waits_beside_it_until_the_chan
 #[test]
 fn an_entry_that_cannot_be_kept_is_named_with_the_reason_as_long_as_its_boots_are_counted() {
     let (mut rig, stem) = counting(&[]);
-    assert!(!rig.os.is_unkept().unwrap());
+    assert!(!rig.os.has_undo_data().unwrap());
     rig.stage("a").unwrap();
     rig.tries(&stem, "+2.conf", "+1-1.conf");
-    assert!(rig.os.is_unkept().unwrap());
+    assert!(rig.os.has_undo_data().unwrap());
     // The boot loader is not one that can be changed any more.
     let marks = rig.dir.path().join("run/systemd/container");
     std::fs::create_dir_all(marks.parent().unwrap()).unwrap();
     std::fs::write(&marks, "").unwrap();
-    let why = rig.os.keep().unwrap_err().why;
+    let why = rig.os.discard_undo_data().unwrap_err().why;
     assert!(why.contains(&format!("{stem}+1-1.conf")) && why.contains("is a container"), "{why}");
     // systemd has blessed it: it boots in any case.
     rig.tries(&stem, "+1-1.conf", ".conf");
-    rig.os.keep().unwrap();
-    assert!(rig.os.is_unkept().unwrap(), "the one of before is still in the menu");
+    rig.os.discard_undo_data().unwrap();
+    assert!(rig.os.has_undo_data().unwrap(), "the one of before is still in the menu");
     std::fs::remove_file(&marks).unwrap();
-    rig.os.keep().unwrap();
-    assert!(!rig.os.is_unkept().unwrap());
+    rig.os.discard_undo_data().unwrap();
+    assert!(!rig.os.has_undo_data().unwrap());
 }
 
 #[test]

@@ -257,7 +257,7 @@ fn packages_of_an_extensions_image_are_staged_again_from_it() {
 #[test]
 fn packages_that_cannot_be_staged_again_are_told_with_the_remedy_as_long_as_they_are_missing() {
     let mut undone = Undone::new();
-    assert!(!undone.rig.os.is_unkept().unwrap());
+    assert!(!undone.rig.os.has_undo_data().unwrap());
     undone.fail_to();
     // What somebody stages now is not the agent's.
     assert_eq!(staged::arguments(&undone.rig.os.root, "rhcos-x.0").unwrap(), None);
@@ -275,16 +275,16 @@ fn packages_that_cannot_be_staged_again_are_told_with_the_remedy_as_long_as_they
             assert!(told.contains(said), "{said}: {told}");
         }
         // No comparison with the config asks rpm-ostree for it.
-        assert!(!undone.rig.os.is_unkept().unwrap());
+        assert!(!undone.rig.os.has_undo_data().unwrap());
     }
     // No boot brings them.
     assert!(undone.rig.os.bring_back_live(&undone.before, true).unwrap());
     // The next update of the OS brings them. The record goes when that is kept.
     undone.rig.talk.says(ASKED, staged("q.io/a:2", &["usbguard"]));
     assert_eq!(undone.rig.os.not_brought_back().unwrap(), None);
-    undone.rig.os.keep().unwrap();
+    undone.rig.os.discard_undo_data().unwrap();
     assert_eq!((undone.record(), undone.rig.os.not_brought_back().unwrap()), (None, None));
-    undone.rig.os.keep().unwrap();
+    undone.rig.os.discard_undo_data().unwrap();
     // Success that is none.
     undone
         .rig
@@ -303,16 +303,16 @@ fn packages_that_cannot_be_staged_again_are_told_with_the_remedy_as_long_as_they
 fn the_record_of_what_was_staged_again_goes_when_no_undo_can_need_it() {
     let mut undone = Undone::new();
     undone.stage_again(APPLIED);
-    assert!(undone.rig.os.is_unkept().unwrap());
+    assert!(undone.rig.os.has_undo_data().unwrap());
     let record = undone.record().unwrap();
     assert!(record.contains("rhcos-f.0") && record.contains("rhcos-b.0"), "{record}");
     // A later change is kept, or nothing is under way any more.
-    undone.rig.os.keep().unwrap();
-    assert_eq!((undone.record(), undone.rig.os.is_unkept().unwrap()), (None, false));
+    undone.rig.os.discard_undo_data().unwrap();
+    assert_eq!((undone.record(), undone.rig.os.has_undo_data().unwrap()), (None, false));
     // One that is damaged, too.
     undone.rig.os.root.write_bytes(RESTAGED_PACKAGES, b"{", crate::disk::attributes::PRIVATE).unwrap();
-    assert!(undone.rig.os.is_unkept().unwrap());
-    undone.rig.os.keep().unwrap();
+    assert!(undone.rig.os.has_undo_data().unwrap());
+    undone.rig.os.discard_undo_data().unwrap();
     assert_eq!(undone.record(), None);
     undone.rig.talk.done();
 }
