@@ -105,12 +105,12 @@ impl Syncer {
         Self { client, options, metrics, waiting: HashMap::new(), kubelets: None, stored: Stored::default() }
     }
 
-    /// Makes one pass.
+    /// Makes one pass. `unwatched`: why changes are seen late, if they are.
     ///
     /// # Errors
     /// The API server does not answer, or refuses even the settings. Everything else is part of what was found.
-    pub(super) async fn pass(&mut self) -> Result<PassResult, CallError> {
-        let mut passed = match Box::pin(self.steps()).await {
+    pub(super) async fn pass(&mut self, unwatched: Option<String>) -> Result<PassResult, CallError> {
+        let mut passed = match Box::pin(self.steps(unwatched)).await {
             Err(error) if !error.is_outage() => self.unread(&error).await?,
             other => other?,
         };
@@ -132,7 +132,7 @@ impl Syncer {
         Ok(PassResult { seen, stopped: Some(Stopped { step: Step::Read, stop }), ..PassResult::default() })
     }
 
-    async fn steps(&mut self) -> Result<PassResult, CallError> {
+    async fn steps(&mut self, unwatched: Option<String>) -> Result<PassResult, CallError> {
         let mut passed =
             PassResult { seen: Box::pin(cluster::read(&self.client)).await?, ..PassResult::default() };
         let wanted = match passed.seen.settings.as_ref() {
@@ -201,6 +201,14 @@ impl Syncer {
                     }
                 }
             }
+        }
+        if let Some(why) = unwatched {
+            let why = format!(
+                "{why}; `mco install` of {VERSION_RAW} with the same --image gives the operator a right that is missing; for anything \
+                 else look at what stands between it and the API server"
+            );
+            // It holds up no step.
+            let _ = failures.record(Stopped { step: Step::Watch, stop: Stop::Failed(why) });
         }
         passed.stopped = failures.reported();
         if wanted.is_some() {
