@@ -4,14 +4,11 @@
 
 use crate::ActionError;
 use api::v1::MachineConfigPool;
-use client::call;
+use client::{call, retry};
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-
-/// While nodes move, a pool's status changes often, and with it the resourceVersion that a patch is bound to.
-const TRIES: usize = 10;
 
 /// What of a pool decides what it means to let its nodes go. Two pools with the same mean the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +32,8 @@ impl PoolSubject {
         }
     }
 
-    /// Patches the pool if it is still as it was shown. It is read again before the patch, which is bound to what was read.
+    /// Patches the pool if it is still as it was shown. It is read again before each try, and the patch is bound to what was read:
+    /// while nodes move, the pool's status changes often.
     ///
     /// # Errors
     /// The pool is another one, or keeps changing; a request that failed.
@@ -43,24 +41,80 @@ impl PoolSubject {
         &self,
         client: &Client,
         name: &str,
-        mut patch: Value,
+        patch: Value,
     ) -> Result<MachineConfigPool, ActionError> {
         let pools: Api<MachineConfigPool> = Api::all(client.clone());
         let params = PatchParams::default();
-        for _ in 0..TRIES {
+        let change = || async {
             let pool = call(|| format!("get machineconfigpool {name}"), pools.get(name)).await?;
             if Self::of(&pool) != *self {
-                return Err(ActionError::Refused(format!(
-                    "pool {name} changed since this was shown, so nothing was done: look at it again"
-                )));
+                return Ok(None);
             }
-            patch["metadata"]["resourceVersion"] = json!(pool.resource_version());
+            let mut bound = patch.clone();
+            bound["metadata"]["resourceVersion"] = json!(pool.resource_version());
             let what = || format!("cannot change machineconfigpool {name}");
-            match call(what, pools.patch(name, &params, &Patch::Merge(&patch))).await {
-                Err(error) if error.is_conflict() => {}
-                other => return Ok(other?),
-            }
+            call(what, pools.patch(name, &params, &Patch::Merge(&bound))).await.map(Some)
+        };
+        match retry::on_conflict(change).await {
+            Ok(Some(pool)) => Ok(pool),
+            Ok(None) => Err(ActionError::Refused(format!(
+                "pool {name} changed since this was shown, so nothing was done: look at it again"
+            ))),
+            Err(error) if error.is_conflict() => Err(ActionError::Refused(format!(
+                "pool {name} keeps changing: nothing was written; try again"
+            ))),
+            Err(error) => Err(error.into()),
         }
-        Err(ActionError::Refused(format!("pool {name} keeps changing: nothing was written; try again")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::client::Body;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn pool(uid: &str) -> Value {
+        json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+            "metadata": {"name": "worker", "uid": uid, "resourceVersion": "7"}, "spec": {}})
+    }
+
+    /// An API server with this pool, which answers so many patches with 409 and these words. Also returns how many there were.
+    fn server(uid: &'static str, conflicts: usize, said: &'static str) -> (Client, Arc<AtomicUsize>) {
+        let patches = Arc::new(AtomicUsize::new(0));
+        let count = patches.clone();
+        let serve = tower::service_fn(move |request: http::Request<Body>| {
+            let is_patch = request.method() == http::Method::PATCH;
+            let refused = is_patch && count.fetch_add(1, Ordering::SeqCst) < conflicts;
+            let (code, answer) = match refused {
+                true => (409, json!({"kind": "Status", "status": "Failure", "code": 409, "message": said})),
+                false => (200, pool(uid)),
+            };
+            let body = Body::from(answer.to_string().into_bytes());
+            async move { Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap()) }
+        });
+        (Client::new(serve, "default"), patches)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pool_is_changed_only_as_it_was_shown_and_a_denial_is_no_race() {
+        let changed = "the object has been modified";
+        let denied = "admission webhook \"w\" denied the request: not today";
+        // Columns: the pool; how many patches fail, and why; what comes of it, and how many patches were sent.
+        for (uid, conflicts, said, want, patches) in [
+            ("shown", 0, changed, "done", 1),
+            ("shown", 12, changed, "done", 13),
+            ("shown", usize::MAX, changed, "keeps changing", 21),
+            ("shown", usize::MAX, denied, denied, 1),
+            ("another", 0, changed, "changed since this was shown", 0),
+        ] {
+            let (client, asked) = server(uid, conflicts, said);
+            let shown = PoolSubject { uid: Some("shown".to_owned()), config: String::new(), pin: None };
+            let done = shown.patch(&client, "worker", json!({"spec": {"paused": false}})).await;
+            let found = done.map_or_else(|error| client::chain(&error), |_| "done".to_owned());
+            assert!(found.contains(want), "{uid} {conflicts} {said}: {found}");
+            assert_eq!(asked.load(Ordering::SeqCst), patches, "{uid} {conflicts} {said}");
+        }
     }
 }

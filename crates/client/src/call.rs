@@ -61,19 +61,31 @@ impl CallError {
         self.status().map(|status| status.code)
     }
 
+    /// Whether the API server itself answered with this code. An admission webhook that denies a request chooses the code as it
+    /// likes, and its 409 is no conflict.
+    fn is_own_answer(&self, code: u16) -> bool {
+        self.code() == Some(code) && !self.by_admission()
+    }
+
     /// 409: the object changed since it was read, or it exists already. Decide again.
     pub fn is_conflict(&self) -> bool {
-        self.code() == Some(409)
+        self.is_own_answer(409)
     }
 
     /// 404: the object, its namespace or its kind does not exist.
     pub fn is_not_found(&self) -> bool {
-        self.code() == Some(404)
+        self.is_own_answer(404)
     }
 
     /// 403: not allowed, by permissions or by an admission policy.
     pub fn is_forbidden(&self) -> bool {
         self.code() == Some(403)
+    }
+
+    /// 403 of the API server itself: a right is missing. Or it has just started: it refuses everything until it knows who may what,
+    /// for some seconds (see [`crate::retry::on_outage_or_start`]).
+    pub fn may_be_starting(&self) -> bool {
+        self.is_own_answer(403)
     }
 
     /// 404 or 403. For an optional kind, both can mean that it is not installed: if permissions are checked before paths,
@@ -111,14 +123,7 @@ impl CallError {
     /// sentences of Kubernetes' `apiserver`: `admission webhook "W" denied the request: …` and `… is forbidden:
     /// ValidatingAdmissionPolicy 'P' with binding 'B' denied request: …`.
     pub fn by_admission(&self) -> bool {
-        self.status().is_some_and(|status| {
-            let said = &status.message;
-            let by_webhook = said.starts_with("admission webhook ") && said.contains(" denied the request");
-            let by_policy = said.split_once("ValidatingAdmissionPolicy '").is_some_and(|(_, rest)| {
-                rest.contains("' with binding '") && rest.contains("' denied request")
-            });
-            by_webhook || by_policy
-        })
+        self.status().is_some_and(denied)
     }
 
     /// Whether an answer with this code refuses the request every time; see [`Self::is_refused`].
@@ -135,12 +140,13 @@ impl CallError {
     }
 
     /// Whether it is unknown if the request took effect: no answer, a broken connection, or a server that gave up
-    /// half-way.
+    /// half-way. A denial is an answer, whatever its code.
     pub fn is_unanswered(&self) -> bool {
-        !self.is_malformed() && self.code().is_none_or(|code| code >= 500)
+        !self.is_malformed() && self.code().is_none_or(|code| code >= 500) && !self.by_admission()
     }
 
-    /// Whether the API server serves nobody at the moment: it is unreachable, starting, overloaded, or has an internal error.
+    /// Whether the API server serves nobody at the moment: it is unreachable, starting, overloaded, or has an internal error. An
+    /// admission webhook that cannot be reached counts, and one that denies the request does not.
     pub fn is_outage(&self) -> bool {
         self.is_unanswered() || self.status().is_some_and(serves_nobody)
     }
@@ -148,7 +154,7 @@ impl CallError {
     /// 5xx: the server answered with an error of its own. For example, an admission webhook is down or the database is
     /// slow.
     pub fn is_server_fault(&self) -> bool {
-        self.code().is_some_and(|code| code >= 500)
+        self.is_unanswered() && self.code().is_some()
     }
 
     /// The error and its causes in one line, for logs, conditions and reasons.
@@ -163,9 +169,19 @@ fn policy_not_ready(status: &Status) -> bool {
     policy.is_some_and(|(_, rest)| rest.contains("' denied request: failed to configure policy: "))
 }
 
+/// See [`CallError::by_admission`].
+fn denied(status: &Status) -> bool {
+    let said = &status.message;
+    let by_webhook = said.starts_with("admission webhook ") && said.contains(" denied the request");
+    let by_policy = said
+        .split_once("ValidatingAdmissionPolicy '")
+        .is_some_and(|(_, rest)| rest.contains("' with binding '") && rest.contains("' denied request"));
+    by_webhook || by_policy
+}
+
 /// Whether an answer says that the API server serves nobody at the moment; see [`CallError::is_outage`].
 pub(crate) fn serves_nobody(status: &Status) -> bool {
-    status.code == 429 || status.code >= 500 || policy_not_ready(status)
+    !denied(status) && (status.code == 429 || status.code >= 500) || policy_not_ready(status)
 }
 
 /// Runs one request under [`REQUEST_TIMEOUT`]. `what` returns what is being tried, with the object's kind and name; it
@@ -237,6 +253,7 @@ mod tests {
             ("conflict", error.is_conflict()),
             ("not found", error.is_not_found()),
             ("forbidden", error.is_forbidden()),
+            ("may be starting", error.may_be_starting()),
             ("invalid", error.is_invalid()),
             ("too many", error.is_too_many_requests()),
             ("refused", error.is_refused()),
@@ -263,7 +280,7 @@ mod tests {
         for (code, message, want) in [
             (400, "bad", &["refused", "client"][..]),
             (401, "who", &["client"]),
-            (403, "no", &["forbidden", "refused", "client"]),
+            (403, "no", &["forbidden", "may be starting", "refused", "client"]),
             (404, "gone", &["not found", "client"]),
             (405, "no such verb", &["refused", "client"]),
             (408, "slow", &[]),
@@ -276,9 +293,14 @@ mod tests {
             (500, "fault", &["unanswered", "server", "outage"]),
             (503, "down", &["unanswered", "server", "outage"]),
             // A webhook chooses the code itself.
-            (404, hook, &["not found", "refused", "client"]),
-            (409, hook, &["conflict", "refused"]),
-            (500, hook, &["refused", "unanswered", "server", "outage"]),
+            (404, hook, &["refused", "client"]),
+            (409, hook, &["refused"]),
+            (429, hook, &["too many", "refused"]),
+            (500, hook, &["refused"]),
+            (503, hook, &["refused"]),
+            (403, hook, &["forbidden", "refused", "client"]),
+            // One that cannot be reached denies nothing.
+            (500, "failed calling webhook \"policy.example.com\": no", &["unanswered", "server", "outage"]),
             (403, policy, &["forbidden", "refused", "client"]),
             (401, policy, &["refused", "client"]),
             (422, not_ready, &["invalid", "outage"]),

@@ -1,5 +1,5 @@
-//! Sends a request again: while the API server serves nobody ([`on_outage`]), and while others change the object in between
-//! ([`on_conflict`]). Each retry waits longer than the one before, with jitter.
+//! Sends a request again: while the API server serves nobody ([`on_outage`], [`on_outage_or_start`]), and while others change the
+//! object in between ([`on_conflict`]). Each retry waits longer than the one before, with jitter.
 //!
 //! What it is not: work that goes on by itself after a failure, such as a watch (see [`crate::watch`]) or a pass. Whoever calls this
 //! waits for the answer.
@@ -13,8 +13,15 @@ const WAITS: Backoff = Backoff { first: Duration::from_millis(500), last: Durati
 /// How many conflicts in a row are taken as a race. More are a fight over the object.
 const MOST_CONFLICTS: u32 = 20;
 
+/// How long an API server that has just started may refuse everything, because it does not know yet who may what. A refusal that
+/// lasts longer is a right that is missing.
+pub const STARTS: Duration = Duration::from_secs(30);
+/// How often people hear what is waited for.
+const TELL: Duration = Duration::from_secs(30);
+
 /// The answer to a request, which is sent again while the API server serves nobody (see [`CallError::is_outage`]). No retry begins
-/// when `limit` has passed. At the first failure, `tell` gets the reason, so that people learn what is waited for.
+/// when `limit` has passed. At the first failure, and twice a minute from then on, `tell` gets the reason, so that people learn what
+/// is waited for.
 ///
 /// The request must do no harm when it arrives twice: one without an answer may have been carried out.
 ///
@@ -22,19 +29,60 @@ const MOST_CONFLICTS: u32 = 20;
 /// The API server's answer, at once; or the last failure, when it serves nobody for `limit`.
 pub async fn on_outage<T, F>(
     limit: Duration,
-    tell: impl FnOnce(String),
+    tell: impl FnMut(String),
+    request: impl FnMut() -> F,
+) -> Result<T, CallError>
+where
+    F: Future<Output = Result<T, CallError>>,
+{
+    sent_again(limit, Duration::ZERO, tell, request).await
+}
+
+/// As [`on_outage`]; a request is sent again, too, while the API server refuses it as one does that has just started (see
+/// [`CallError::may_be_starting`]), until such refusals have lasted for [`STARTS`]. For work that takes long, during which the API
+/// server may start anew; whoever lacks a right hears of it that much later.
+///
+/// # Errors
+/// As [`on_outage`]; a refusal when it has lasted.
+pub async fn on_outage_or_start<T, F>(
+    limit: Duration,
+    tell: impl FnMut(String),
+    request: impl FnMut() -> F,
+) -> Result<T, CallError>
+where
+    F: Future<Output = Result<T, CallError>>,
+{
+    sent_again(limit, STARTS, tell, request).await
+}
+
+/// Sends a request again during an outage, and during refusals in a row that last for less than `starts`.
+async fn sent_again<T, F>(
+    limit: Duration,
+    starts: Duration,
+    mut tell: impl FnMut(String),
     mut request: impl FnMut() -> F,
 ) -> Result<T, CallError>
 where
     F: Future<Output = Result<T, CallError>>,
 {
-    let (mut tell, begin, mut waits) = (Some(tell), Instant::now(), 0);
+    let (begin, mut waits) = (Instant::now(), 0);
+    let (mut told, mut refused): (Option<Instant>, Option<Instant>) = (None, None);
     loop {
         let error = match request().await {
-            Err(error) if error.is_outage() && begin.elapsed() < limit => error,
+            Err(error) if begin.elapsed() >= limit => return Err(error),
+            Err(error) if error.is_outage() => {
+                refused = None;
+                error
+            }
+            Err(error)
+                if error.may_be_starting() && refused.get_or_insert_with(Instant::now).elapsed() < starts =>
+            {
+                error
+            }
             done => return done,
         };
-        if let Some(tell) = tell.take() {
+        if told.is_none_or(|at| at.elapsed() >= TELL) {
+            told = Some(Instant::now());
             tell(error.chain());
         }
         tokio::time::sleep(WAITS.delay(waits)).await;
@@ -53,7 +101,7 @@ where
 {
     for attempt in 0..MOST_CONFLICTS {
         match change().await {
-            Err(error) if error.is_conflict() && !error.is_refused() => {}
+            Err(error) if error.is_conflict() => {}
             done => return done,
         }
         tokio::time::sleep(WAITS.delay(attempt)).await;
@@ -99,7 +147,13 @@ mod tests {
             let done = on_outage(limit, |why| told.push(why), || ready(answers(codes, &mut asked))).await;
             assert_eq!(done.as_ref().err().and_then(CallError::code).unwrap_or_default(), code, "{codes:?}");
             assert!((least..=most).contains(&asked), "{codes:?}: {asked} requests");
-            assert_eq!(told.len(), usize::from(codes[0] == 503), "{codes:?}: {told:?}");
+            // At once, and again after half a minute.
+            let most = match codes {
+                [503] => 2,
+                [503, ..] => 1,
+                _ => 0,
+            };
+            assert!((most.min(1)..=most).contains(&told.len()), "{codes:?}: {told:?}");
             assert!(told.iter().all(|why| why.starts_with("get Node n: no (")), "{told:?}");
             assert!(begin.elapsed() < limit + WAITS.last, "{codes:?}: {:?}", begin.elapsed());
         }
@@ -110,13 +164,53 @@ mod tests {
         let not_ready = "pools \"p\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: x";
         let denied =
             "pools \"p\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
-        for (said, requests) in [(not_ready, 2), (denied, 1)] {
+        let hook = "admission webhook \"w\" denied the request: not today";
+        let away = "failed calling webhook \"w\": connection refused";
+        for (code, said, requests) in [
+            (422, not_ready, 2),
+            (422, denied, 1),
+            // A webhook chooses the code itself.
+            (500, hook, 1),
+            (429, hook, 1),
+            (500, away, 2),
+        ] {
             let mut asked = 0;
             let done = on_outage(Duration::from_secs(60), drop, || {
                 asked += 1;
-                ready(if asked == 1 { Err(answer(422, said)) } else { Ok(()) })
+                ready(if asked == 1 { Err(answer(code, said)) } else { Ok(()) })
             });
-            assert_eq!((done.await.is_ok(), asked), (requests == 2, requests), "{said}");
+            assert_eq!((done.await.is_ok(), asked), (requests == 2, requests), "{code} {said}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_counts_only_when_it_lasts_longer_than_an_api_server_needs_to_start() {
+        let policy =
+            "nodes \"n\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
+        // Columns: for how many seconds each code is the answer, then success; what is said; whether it succeeds, and from and until
+        // when it ends.
+        for (answers, said, succeeds, least, most) in [
+            (&[(403, 10)][..], "no", true, 10, 16),
+            (&[(403, 100)], "no", false, 30, 36),
+            (&[(403, 100)], policy, false, 0, 1),
+            // It was away, and has started.
+            (&[(403, 20), (503, 60), (403, 20)], "no", true, 100, 110),
+            // For ever is longer than anybody waits.
+            (&[(403, 20), (503, 20), (403, 20), (503, 20), (403, 20), (503, 100)], "no", false, 120, 126),
+        ] {
+            let begin = Instant::now();
+            let done = on_outage_or_start(Duration::from_secs(120), drop, || {
+                let mut left = begin.elapsed().as_secs();
+                let code = answers.iter().find(|(_, lasts)| {
+                    let now = left < *lasts;
+                    left = left.saturating_sub(*lasts);
+                    now
+                });
+                ready(code.map_or(Ok(()), |(code, _)| Err(answer(*code, said))))
+            });
+            assert_eq!(done.await.is_ok(), succeeds, "{answers:?} {said}");
+            let lasted = begin.elapsed().as_secs();
+            assert!((least..=most).contains(&lasted), "{answers:?} {said}: {lasted} s");
         }
     }
 

@@ -207,7 +207,7 @@ async fn one(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use api::boot_token::{ENTROPY, Token, TokenUse};
     use api::k8s::ByteString;
@@ -236,24 +236,28 @@ mod tests {
         csr
     }
 
+    /// The request of the machine of node `nN`, for which nobody has decided yet.
+    pub(crate) fn named(n: u8) -> CertificateSigningRequest {
+        let mut csr = csr(request(NODES, &format!("system:node:n{n}"), false));
+        csr.metadata.name = Some(format!("csr-{n}"));
+        csr
+    }
+
+    /// The boot token that this machine has just used.
+    pub(crate) fn token(n: u8, now: Timestamp) -> Secret {
+        let used = Some(TokenUse { at: now, by: std::net::IpAddr::from([10, 0, 0, n]) });
+        let record = Record::new(&Token::new(&[n; ENTROPY]), "worker");
+        Record { node: Some(format!("n{n}")), single_use: true, used, ..record }.to_secret()
+    }
+
     /// Of three machines the first one's request is refused by a server that is busy: the others are approved, and the error
     /// is told.
     #[tokio::test]
     async fn one_approval_that_fails_keeps_no_other_machine_waiting() {
         use std::sync::{Arc, Mutex};
         let now = Timestamp::now();
-        let named = |n: u8| {
-            let mut csr = csr(request(NODES, &format!("system:node:n{n}"), false));
-            csr.metadata.name = Some(format!("csr-{n}"));
-            csr
-        };
-        let token = |n: u8| {
-            let used = Some(TokenUse { at: now, by: std::net::IpAddr::from([10, 0, 0, n]) });
-            let record = Record::new(&Token::new(&[n; ENTROPY]), "worker");
-            Record { node: Some(format!("n{n}")), single_use: true, used, ..record }.to_secret()
-        };
         let (requests, tokens) =
-            (json!([named(1), named(2), named(3)]), json!([token(1), token(2), token(3)]));
+            (json!([named(1), named(2), named(3)]), json!([token(1, now), token(2, now), token(3, now)]));
         let asked = Arc::new(Mutex::new(vec![]));
         let seen = Arc::clone(&asked);
         let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {

@@ -1,9 +1,10 @@
 //! Leadership: of several processes that do the same, only the holder of a Lease (`coordination.k8s.io/v1`) acts; the
 //! others keep their caches warm.
 //!
-//! Flow: read the lease; take it if it is free, ours or expired; renew it well before it ends; give it up at once when
-//! renewing fails for too long, or on shutdown. Writes are bound to the version that was read, so two candidates never
-//! both succeed.
+//! Flow: read the lease; take it if it is free, ours or expired; renew it well before it ends, by a write that is bound to the
+//! version that was written last; give it up at once when renewing fails for too long, or on shutdown. Each write is bound to a
+//! version that was read or written before, so two candidates never both succeed. A holder reads the lease again only when that
+//! version is not the present one any more.
 //!
 //! Guarantees: a free lease is taken at the first look, so a fresh cluster waits for one request. Clocks of machines
 //! are not compared: a lease is expired when *we* have seen no change of it for its whole duration.
@@ -32,8 +33,8 @@ use tokio_util::sync::CancellationToken;
 
 /// A holder that is silent for this long counts as dead.
 const DURATION: Duration = Duration::from_secs(15);
-/// How often the lease is renewed, and how long a try waits for the lease to be read: after a connection that died, a holder has
-/// time for another try.
+/// How often the lease is renewed, and how long a try waits for the lease to be read or renewed: after a connection that died, a
+/// holder has time for another try.
 const RENEW: Duration = Duration::from_secs(4);
 /// If the holder could not renew for this long it stops acting, before anyone else may start.
 const GIVE_UP: Duration = Duration::from_secs(11);
@@ -158,32 +159,31 @@ fn lease_state(spec: &LeaseSpec, identity: &str, unchanged_for: Duration) -> Lea
 /// Follows the Lease until `stop`, then gives it up.
 async fn campaign(me: ByLease, leading: watch::Sender<Role>, stop: CancellationToken) {
     let api: Api<Lease> = Api::namespaced(me.client.clone(), NAMESPACE);
-    let mut seen: Option<(String, Instant)> = None;
+    let mut known = Known::default();
     let mut renewed: Option<Instant> = None;
     let mut told: Option<String> = None;
     let mut begun: Option<(Instant, Handover)> = None;
     loop {
-        let attempt = Instant::now();
         // Neither a try nor a pause may last beyond the moment when we must stop. A candidate has as much time as a holder: a
         // write that it gives up too early may still take the lease, and then nobody leads.
         let left = |renewed: Option<Instant>| renewed.map(|at| GIVE_UP.saturating_sub(at.elapsed()));
         let limit = left(renewed).unwrap_or(GIVE_UP);
         let counts = ProcessCounts { holder: me.identity.clone(), ..(me.count)() };
         let result = tokio::select! {
-            result = tokio::time::timeout(limit, attempt_once(&api, me.name, &counts, &mut seen)) => result,
+            result = tokio::time::timeout(limit, attempt_once(&api, me.name, &counts, &mut known)) => result,
             // A write that is under way may take the lease, so a process that ends still waits for it, but not for long.
             () = async { stop.cancelled().await; tokio::time::sleep(RENEW).await } => break,
         };
         let mut pause = LOOK;
         match result {
-            Ok(Ok(LeaseHolder::Ours(handover))) => {
-                renewed = Some(attempt);
-                me.terms.renewed(attempt);
+            Ok(Ok(LeaseHolder::Ours { handover, sent })) => {
+                renewed = Some(sent);
+                me.terms.renewed(sent);
                 told = None;
-                pause = RENEW.saturating_sub(attempt.elapsed());
+                pause = RENEW.saturating_sub(sent.elapsed());
                 if !leading.borrow().leads() {
                     tracing::info!(identity = me.identity, ?handover, "leading");
-                    begun = Some((attempt, handover));
+                    begun = Some((sent, handover));
                     leading.send_replace(Role::Leads(handover));
                 }
             }
@@ -195,10 +195,11 @@ async fn campaign(me: ByLease, leading: watch::Sender<Role>, stop: CancellationT
                     told = Some(holder);
                 }
                 renewed = None;
+                known.held = None;
             }
             // Somebody has changed the lease after it was read: another candidate, who then stands in it, a late write of our own,
             // or a person.
-            Ok(Err(error)) if error.is_conflict() && !error.is_refused() => {
+            Ok(Err(error)) if error.is_conflict() => {
                 tracing::debug!("looking at the lease again: {}", error.chain());
             }
             Ok(Err(error)) => {
@@ -223,6 +224,8 @@ async fn campaign(me: ByLease, leading: watch::Sender<Role>, stop: CancellationT
             tracing::warn!("the lease could not be renewed for {} s; standing by", GIVE_UP.as_secs());
             leading.send_replace(Role::Standby);
             renewed = None;
+            // Whoever has lost it takes it anew, as any other candidate does.
+            known.held = None;
         }
         let pause = left(renewed).map_or(pause, |left| left.min(pause));
         tokio::select! {
@@ -237,34 +240,70 @@ async fn campaign(me: ByLease, leading: watch::Sender<Role>, stop: CancellationT
 }
 
 enum LeaseHolder {
-    /// We hold it; the value is the kind of hand-over if we did not lead a moment ago.
-    Ours(Handover),
+    /// We hold it.
+    Ours {
+        /// The kind of hand-over, if we did not lead a moment ago.
+        handover: Handover,
+        /// When the write was sent: nobody else has seen it before that.
+        sent: Instant,
+    },
     Theirs(String),
+}
+
+/// What a candidate knows of the lease from its earlier tries.
+#[derive(Debug, Default)]
+struct Known {
+    /// The version that was read last, and when it was read first.
+    seen: Option<(String, Instant)>,
+    /// The lease as we wrote it last, while we lead.
+    held: Option<Lease>,
+}
+
+impl Known {
+    /// We hold it. Without a version no later write could be bound to it.
+    fn hold(&mut self, lease: Lease) {
+        self.held = Some(lease).filter(|lease| lease.metadata.resource_version.is_some());
+    }
 }
 
 async fn attempt_once(
     api: &Api<Lease>,
     name: &str,
     counts: &ProcessCounts,
-    seen: &mut Option<(String, Instant)>,
+    known: &mut Known,
 ) -> Result<LeaseHolder, CallError> {
     let identity = &*counts.holder;
     let what = || format!("lease {NAMESPACE}/{name}");
+    if let Some(held) = known.held.clone() {
+        let (sent, next) = (Instant::now(), renewal(held, counts));
+        match call_within(RENEW, what, api.replace(name, &PostParams::default(), &next)).await {
+            // Somebody has changed it, or deleted it.
+            Err(error) if error.is_conflict() || error.is_not_found() => {
+                tracing::debug!("reading the lease again: {}", error.chain());
+                known.held = None;
+            }
+            done => {
+                known.hold(done?);
+                return Ok(LeaseHolder::Ours { handover: Handover::Clean, sent });
+            }
+        }
+    }
     let Some(lease) = call_within(RENEW, what, api.get_opt(name)).await? else {
         let mut lease = Lease {
             metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
             spec: None,
         };
         lease.spec = Some(taken(None, identity));
-        call(what, api.create(&PostParams::default(), &lease)).await?;
-        return Ok(LeaseHolder::Ours(Handover::Clean));
+        let sent = Instant::now();
+        known.hold(call(what, api.create(&PostParams::default(), &lease)).await?);
+        return Ok(LeaseHolder::Ours { handover: Handover::Clean, sent });
     };
     let version = lease.resource_version().unwrap_or_default();
-    let since = match seen {
+    let since = match &known.seen {
         Some((v, at)) if *v == version => *at,
         _ => {
             let now = Instant::now();
-            *seen = Some((version, now));
+            known.seen = Some((version, now));
             now
         }
     };
@@ -277,12 +316,19 @@ async fn attempt_once(
         // The lease is ours, but we did not lead: we had lost it for a while, and with it the answers to our requests.
         LeaseState::Free | LeaseState::Expired | LeaseState::Ours => Handover::Unclean,
     };
-    next.spec = Some(taken(Some(&spec), identity));
+    let (sent, next) = (Instant::now(), renewal(next, counts));
+    known.hold(call(what, api.replace(name, &PostParams::default(), &next)).await?);
+    Ok(LeaseHolder::Ours { handover, sent })
+}
+
+/// The lease as we write it: held by us from now on, with what this process has counted.
+fn renewal(mut lease: Lease, counts: &ProcessCounts) -> Lease {
+    let spec = lease.spec.take().unwrap_or_default();
+    lease.spec = Some(taken(Some(&spec), &counts.holder));
     // Numbers and a name: they always have a form in JSON.
     let text = serde_json::to_string(counts).unwrap_or_default();
-    next.annotations_mut().insert(own::PROCESS_COUNTS.to_owned(), text);
-    call(what, api.replace(name, &PostParams::default(), &next)).await?;
-    Ok(LeaseHolder::Ours(handover))
+    lease.annotations_mut().insert(own::PROCESS_COUNTS.to_owned(), text);
+    lease
 }
 
 /// The lease's spec when we hold it.

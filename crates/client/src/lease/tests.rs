@@ -97,11 +97,11 @@ async fn a_term_begins_cleanly_only_when_no_write_of_an_earlier_holder_can_be_in
             }
         });
         let api: Api<Lease> = Api::namespaced(Client::new(serve, "default"), NAMESPACE);
-        let mut seen = Some(("5".to_owned(), Instant::now()));
+        let mut known = Known { seen: Some(("5".to_owned(), Instant::now())), held: None };
         tokio::time::advance(Duration::from_secs(silent)).await;
         let mine = ProcessCounts { holder: "me".to_owned(), requests: 3, ..ProcessCounts::default() };
-        let got = match attempt_once(&api, NAME, &mine, &mut seen).await.unwrap() {
-            LeaseHolder::Ours(handover) => Some(handover),
+        let got = match attempt_once(&api, NAME, &mine, &mut known).await.unwrap() {
+            LeaseHolder::Ours { handover, .. } => Some(handover),
             LeaseHolder::Theirs(_) => None,
         };
         assert_eq!(got, want, "{about}");
@@ -131,6 +131,7 @@ struct FakeServer {
     each: Duration,
     conflicts: std::ops::Range<u64>,
     writes: Arc<Mutex<u64>>,
+    reads: Arc<Mutex<u64>>,
     lease: Arc<Mutex<Option<Value>>>,
 }
 
@@ -141,6 +142,7 @@ impl FakeServer {
         };
         let mut lease = self.lease.lock().unwrap();
         if is_read {
+            *self.reads.lock().unwrap() += 1;
             return lease.clone().map_or_else(|| status(404, "NotFound"), |lease| (200, lease));
         }
         let mut writes = self.writes.lock().unwrap();
@@ -189,14 +191,46 @@ impl FakeServer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_needs_two_seconds_for_a_request_has_a_leader_that_stays() {
-    let server = FakeServer { each: Duration::from_millis(2100), ..FakeServer::default() };
+async fn an_api_server_that_needs_seconds_for_a_request_has_a_leader_that_stays() {
+    for millis in [2100, 3000, 3900] {
+        let server = FakeServer { each: Duration::from_millis(millis), ..FakeServer::default() };
+        let mut role = server.candidate();
+        let leads = tokio::time::timeout(Duration::from_mins(3), role.wait_for(Role::leads)).await;
+        assert!(leads.is_ok(), "{millis} ms: nobody leads");
+        drop(leads);
+        let lost = tokio::time::timeout(Duration::from_mins(5), role.wait_for(|role| !role.leads())).await;
+        assert!(lost.is_err(), "{millis} ms: the lease is lost although each renewal arrives");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_renews_without_reading_and_reads_when_somebody_has_changed_the_lease() {
+    let server = FakeServer::default();
     let mut role = server.candidate();
-    let leads = tokio::time::timeout(Duration::from_mins(3), role.wait_for(Role::leads)).await;
-    assert!(leads.is_ok(), "nobody leads");
-    drop(leads);
-    let lost = tokio::time::timeout(Duration::from_mins(5), role.wait_for(|role| !role.leads())).await;
-    assert!(lost.is_err(), "the lease is lost although each renewal arrives");
+    let leads = tokio::time::timeout(Duration::from_secs(5), role.wait_for(Role::leads)).await;
+    drop(leads.expect("it leads"));
+    let reads = || *server.reads.lock().unwrap();
+    let first = reads();
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(reads(), first);
+    // A person annotates it.
+    {
+        let mut lease = server.lease.lock().unwrap();
+        let lease = lease.as_mut().unwrap();
+        lease["metadata"]["resourceVersion"] = json!("by-hand");
+        lease["metadata"]["annotations"]["mine"] = json!("yes");
+    }
+    let lost = tokio::time::timeout(Duration::from_mins(1), role.wait_for(|role| !role.leads())).await;
+    assert!(lost.is_err(), "nobody has taken it");
+    drop(lost);
+    assert_eq!(reads(), first + 1, "once, for the version");
+    let lease = server.lease.lock().unwrap().clone().unwrap();
+    assert_eq!(lease["metadata"]["annotations"]["mine"], "yes", "it stays");
+    // A person deletes it.
+    *server.lease.lock().unwrap() = None;
+    let lost = tokio::time::timeout(Duration::from_mins(1), role.wait_for(|role| !role.leads())).await;
+    assert!(lost.is_err(), "it is made again");
+    assert!(server.lease.lock().unwrap().is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -209,7 +243,12 @@ async fn a_conflict_ends_no_term_and_another_holder_does() {
     assert!(lost.is_err(), "somebody else has changed the lease, and not taken it");
     drop(lost);
     assert!(*server.writes.lock().unwrap() > 10, "it is renewed");
-    server.lease.lock().unwrap().as_mut().unwrap()["spec"]["holderIdentity"] = json!("you");
+    {
+        let mut lease = server.lease.lock().unwrap();
+        let lease = lease.as_mut().unwrap();
+        lease["metadata"]["resourceVersion"] = json!("theirs");
+        lease["spec"]["holderIdentity"] = json!("you");
+    }
     let lost = tokio::time::timeout(Duration::from_secs(5), role.wait_for(|role| !role.leads())).await;
     assert!(lost.is_ok(), "another one holds it");
 }

@@ -5,21 +5,17 @@ use crate::boot_tokens;
 use crate::objects::{FIELD_MANAGER, Key, resource};
 use crate::stored_versions;
 use api::conditions;
-use client::{call, call_optional};
+use client::{call, call_optional, retry};
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long to wait until a new kind is served. It usually takes a second; on a loaded API server, a few.
 pub(super) const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often the API server is asked whether a new kind is served.
 const ESTABLISH_POLL: Duration = Duration::from_millis(50);
-/// How many times an object is applied over what was read. While an operator starts, it writes the status of its settings a few
-/// times a second.
-const TRIES: u32 = 20;
-/// The pause before each further try.
-const TRY_AGAIN: Duration = Duration::from_millis(100);
 
 /// Carries out an installation: the plan's objects, and where the config server requires boot tokens, the move of those of
 /// an earlier version. `progress` is called after each object.
@@ -105,8 +101,7 @@ async fn one(client: &Client, step: &Step) -> Result<(), InstallError> {
         }
     };
     match (call(|| step.to_string(), request).await, &step.how) {
-        // A webhook may deny with this code, too: nothing exists then.
-        (Err(error), WriteMode::CreateIfMissing) if error.is_conflict() && !error.is_refused() => Ok(()),
+        (Err(error), WriteMode::CreateIfMissing) if error.is_conflict() => Ok(()),
         (Err(error), WriteMode::Update(_)) if error.is_conflict() => {
             Err(InstallError::Changed { object: Key::of(&step.object).to_string() })
         }
@@ -114,7 +109,8 @@ async fn one(client: &Client, step: &Step) -> Result<(), InstallError> {
     }
 }
 
-/// Applies an object if what people write of it is still as it was read. A status that was written since changes nothing.
+/// Applies an object if what people write of it is still as it was read. A status that was written since changes nothing: while an
+/// operator starts, it writes the status of its settings a few times a second.
 async fn apply_over(
     api: &Api<DynamicObject>,
     name: &str,
@@ -126,22 +122,26 @@ async fn apply_over(
     let written = |metadata: &Value| {
         ["uid", "generation", "labels", "annotations"].map(|field| metadata.get(field).cloned())
     };
-    let (mut object, mut version, mut tries) = (step.object.clone(), read["resourceVersion"].clone(), 0);
-    loop {
-        object["metadata"]["resourceVersion"] = version;
-        let applied = call(|| step.to_string(), api.patch(name, &params, &Patch::Apply(&object))).await;
-        let Err(conflict) = applied else { return Ok(()) };
-        tries += 1;
-        if !conflict.is_conflict() || tries == TRIES {
-            return Err(conflict.into());
-        }
-        let there = call_optional(|| format!("get {name}"), api.get_metadata(name)).await?;
-        let there = there.map(|there| json!(there.metadata)).unwrap_or_default();
+    let is_first = AtomicBool::new(true);
+    // Whether it was still so.
+    let apply = || async {
+        let there = match is_first.swap(false, Ordering::Relaxed) {
+            true => read.clone(),
+            false => {
+                let there = call_optional(|| format!("get {name}"), api.get_metadata(name)).await?;
+                there.map(|there| json!(there.metadata)).unwrap_or_default()
+            }
+        };
         if written(&there) != written(read) {
-            return Err(InstallError::Changed { object: Key::of(&step.object).to_string() });
+            return Ok(false);
         }
-        version = there["resourceVersion"].clone();
-        tokio::time::sleep(TRY_AGAIN).await;
+        let mut object = step.object.clone();
+        object["metadata"]["resourceVersion"] = there["resourceVersion"].clone();
+        call(|| step.to_string(), api.patch(name, &params, &Patch::Apply(&object))).await.map(|_| true)
+    };
+    match retry::on_conflict(apply).await? {
+        true => Ok(()),
+        false => Err(InstallError::Changed { object: Key::of(&step.object).to_string() }),
     }
 }
 
@@ -174,16 +174,22 @@ mod tests {
     use crate::install::plan;
     use api::v1alpha1::MachineConfigOperator;
     use kube::client::Body;
+    use std::sync::atomic::AtomicUsize;
     use std::sync::{Arc, Mutex};
 
-    /// An API server that answers everything with a conflict.
-    fn conflicts(said: &'static str) -> Client {
-        let serve = tower::service_fn(move |_: http::Request<Body>| async move {
-            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 409, "reason": "R", "message": said});
-            let body = Body::from(status.to_string().into_bytes());
-            Ok::<_, std::io::Error>(http::Response::builder().status(409).body(body).unwrap())
+    /// An API server that answers everything with a conflict. Also returns how often it was asked.
+    fn conflicts(said: &'static str) -> (Client, Arc<AtomicUsize>) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let serve = tower::service_fn(move |_: http::Request<Body>| {
+            count.fetch_add(1, Ordering::SeqCst);
+            async move {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 409, "reason": "R", "message": said});
+                let body = Body::from(status.to_string().into_bytes());
+                Ok::<_, std::io::Error>(http::Response::builder().status(409).body(body).unwrap())
+            }
         });
-        Client::new(serve, "default")
+        (Client::new(serve, "default"), asked)
     }
 
     #[tokio::test]
@@ -194,17 +200,21 @@ mod tests {
             (WriteMode::CreateIfMissing, exists, "done"),
             (WriteMode::CreateIfMissing, denied, denied),
             (WriteMode::Update(json!({})), exists, "it has changed"),
+            (WriteMode::Update(json!({})), denied, denied),
+            (WriteMode::ApplyOver(json!({})), denied, denied),
             (WriteMode::Apply, exists, exists),
         ] {
             let object = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
                 "metadata": {"name": "worker"}});
             let step = Step { how, object };
-            let found = match one(&conflicts(said), &step).await {
+            let (client, asked) = conflicts(said);
+            let found = match one(&client, &step).await {
                 Ok(()) => "done".to_owned(),
                 Err(InstallError::Changed { .. }) => "it has changed".to_owned(),
                 Err(error) => client::chain(&error),
             };
             assert!(found.contains(want), "{step}: {found}");
+            assert_eq!(asked.load(Ordering::SeqCst), 1, "{step}: it is not sent again");
         }
     }
 

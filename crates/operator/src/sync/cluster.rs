@@ -73,17 +73,43 @@ impl Kind {
         self.api_version == MONITORING || self.kind.starts_with(MUTATING)
     }
 
+    /// How its objects are asked for; `None`: it is not one of those that are installed.
+    pub(super) fn resource(&self) -> Option<ApiResource> {
+        resource(&json!({"apiVersion": self.api_version, "kind": self.kind}))
+    }
+
+    /// Where its objects stand.
+    pub(super) fn places(&self) -> Vec<Place> {
+        match self.namespaces {
+            [] => vec![Place(None)],
+            all => all.iter().map(|namespace| Place(Some(namespace))).collect(),
+        }
+    }
+
     /// The API of its objects, one for each namespace.
-    pub(super) fn apis<K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>>(
+    fn apis<K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>>(
         &self,
         client: &Client,
     ) -> Vec<Api<K>> {
-        let Some(resource) = resource(&json!({"apiVersion": self.api_version, "kind": self.kind})) else {
-            return vec![];
-        };
-        match self.namespaces {
-            [] => vec![Api::all_with(client.clone(), &resource)],
-            all => all.iter().map(|n| Api::namespaced_with(client.clone(), n, &resource)).collect(),
+        let Some(resource) = self.resource() else { return vec![] };
+        self.places().iter().map(|place| place.api(client.clone(), &resource)).collect()
+    }
+}
+
+/// A namespace; `None`: objects without one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place(Option<&'static str>);
+
+impl Place {
+    /// The API of a kind's objects there.
+    pub(super) fn api<K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>>(
+        self,
+        client: Client,
+        resource: &ApiResource,
+    ) -> Api<K> {
+        match self.0 {
+            None => Api::all_with(client, resource),
+            Some(namespace) => Api::namespaced_with(client, namespace, resource),
         }
     }
 }

@@ -12,6 +12,7 @@
 
 pub(crate) mod boot_images;
 pub(crate) mod cluster;
+mod followed;
 mod image_builds;
 mod machine_configuration;
 mod metrics;
@@ -26,6 +27,7 @@ mod required_pools;
 mod rotation;
 mod run;
 pub(crate) mod status;
+mod watches;
 
 pub use metrics::sample as metrics_sample;
 pub use options::Options;
@@ -45,6 +47,8 @@ const AGAIN: Duration = Duration::from_secs(3600);
 pub enum Step {
     /// The objects that a pass works with are read.
     Read,
+    /// The watches work that tell of changes. Where one does not, passes look for changes.
+    Watch,
     /// The settings object is valid.
     Settings,
     /// The operator's own Deployment has the image that the settings name.
@@ -85,18 +89,51 @@ pub enum Step {
 
 impl Step {
     /// Whether later steps need this one. Nodes must get their rights, certificates and agents whatever somebody wrote into the
-    /// MachineConfiguration, into the user data of machines that do not exist yet, or into objects of Prometheus; a dashboard that
-    /// does not start is no reason not to look at pools.
+    /// MachineConfiguration, into the user data of machines that do not exist yet, or into objects of Prometheus, and although changes
+    /// are seen late; a dashboard that does not start is no reason not to look at pools.
     fn is_needed(self) -> bool {
         !matches!(
             self,
-            Self::MachineConfiguration | Self::UserData | Self::Monitoring | Self::MachineConfigDashboard
+            Self::Watch
+                | Self::MachineConfiguration
+                | Self::UserData
+                | Self::Monitoring
+                | Self::MachineConfigDashboard
         )
     }
+
+    /// All of them, in their order.
+    const ALL: [Self; 20] = [
+        Self::Read,
+        Self::Watch,
+        Self::Settings,
+        Self::MachineConfigOperator,
+        Self::CustomResourceDefinitions,
+        Self::ControllerConfig,
+        Self::MachineConfiguration,
+        Self::MachineConfigPools,
+        Self::Rights,
+        Self::AdmissionPolicies,
+        Self::Certificates,
+        Self::UserData,
+        Self::MachineConfigController,
+        Self::MachineConfigServer,
+        Self::MachineConfigDaemon,
+        Self::Release,
+        Self::Prune,
+        Self::Monitoring,
+        Self::MachineConfigDashboard,
+        Self::RequiredPools,
+    ];
 
     /// The reason of a condition when this step has failed.
     pub fn failed(self) -> String {
         format!("{self}Failed")
+    }
+
+    /// The step that a condition's reason is about: it waits, or it has failed.
+    pub fn of_reason(reason: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|step| reason == step.to_string() || reason == step.failed())
     }
 }
 
@@ -331,6 +368,12 @@ mod tests {
         sorted.sort();
         assert_eq!(order, sorted, "as the enum says it");
         assert_eq!(Step::Rights.failed(), "RightsFailed");
+        assert!(Step::ALL.is_sorted());
+        for d in &STEPS {
+            assert_eq!(Step::of_reason(&d.step.to_string()), Some(d.step));
+            assert_eq!(Step::of_reason(&d.step.failed()), Some(d.step));
+        }
+        assert_eq!(Step::of_reason("AsExpected"), None);
         let without: Vec<Step> = STEPS.iter().filter(|d| d.needs == Needs::Nothing).map(|d| d.step).collect();
         assert_eq!(without, [Step::Certificates, Step::UserData]);
     }

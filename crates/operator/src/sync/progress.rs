@@ -10,7 +10,7 @@ use crate::sync::status::{AVAILABLE, DEGRADED, OPERATOR_IMAGE, PROGRESSING};
 use api::conditions;
 use api::k8s::Pod;
 use api::names::{NAMESPACE, VERSION_RAW, label};
-use api::v1alpha1::{ImageFrom, MachineConfigOperator, ManagementState};
+use api::v1alpha1::{Condition, ImageFrom, MachineConfigOperator, ManagementState};
 use client::CallError;
 use kube::Client;
 use std::time::Duration;
@@ -27,8 +27,26 @@ pub enum Progress {
     Done(String),
     /// Something is on its way.
     Waiting(String),
-    /// It cannot continue: object and remedy.
-    Failed(String),
+    /// It cannot continue.
+    Failed {
+        /// What has failed: two answers with the same are about the same failure, whatever their words.
+        what: Failure,
+        /// Object and remedy.
+        why: String,
+    },
+}
+
+/// What has failed in an installation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The settings are gone.
+    Settings,
+    /// The operator's own pods do not start.
+    Operator,
+    /// Nobody may roll it out.
+    Unmanaged,
+    /// A step of the operator. `None`: the reason is none of this version.
+    Step(Option<Step>),
 }
 
 /// Reads the settings' status, and the operator's pods while it says nothing.
@@ -48,7 +66,8 @@ pub async fn read(client: &Client) -> Result<Progress, CallError> {
 /// How far it has come, by the settings' status and the operator's pods.
 pub(crate) fn progress_of(settings: Option<&MachineConfigOperator>, pods: &[Pod]) -> Progress {
     let Some(settings) = settings else {
-        return Progress::Failed(format!("{} does not exist any more", crate::settings::name()));
+        let why = format!("{} does not exist any more", crate::settings::name());
+        return Progress::Failed { what: Failure::Settings, why };
     };
     let status = settings.status.clone().unwrap_or_default();
     let fresh =
@@ -57,7 +76,7 @@ pub(crate) fn progress_of(settings: Option<&MachineConfigOperator>, pods: &[Pod]
         let key =
             Key { kind: "Deployment".to_owned(), namespace: NAMESPACE.to_owned(), name: OPERATOR.to_owned() };
         return match blocked_pods(&key, &settings.spec.image, pods) {
-            Some(why) => Progress::Failed(why),
+            Some(why) => Progress::Failed { what: Failure::Operator, why },
             None => {
                 let more = unscheduled(pods).map(|why| format!("; {why}")).unwrap_or_default();
                 Progress::Waiting(format!(
@@ -73,24 +92,24 @@ pub(crate) fn progress_of(settings: Option<&MachineConfigOperator>, pods: &[Pod]
         && spec.image_from == ImageFrom::Settings
         && rolled_out != Some(spec.image.as_str())
     {
-        return Progress::Failed(format!(
+        let why = format!(
             "{}: spec.managementState is Unmanaged, so {} is not rolled out ({} is); set it to Managed",
             crate::settings::name(),
             spec.image,
             rolled_out.unwrap_or("nothing")
-        ));
+        );
+        return Progress::Failed { what: Failure::Unmanaged, why };
     }
     let if_true = |kind: &str| conditions::get_true(&status.conditions, kind);
     // Pools move on their own, for hours perhaps.
-    let pools = Step::RequiredPools;
-    if let Some(degraded) = if_true(DEGRADED).filter(|c| c.reason != pools.failed()) {
-        return Progress::Failed(format!("{}: {}", degraded.reason, degraded.message));
+    let is_about_pools = |c: &&Condition| Step::of_reason(&c.reason) == Some(Step::RequiredPools);
+    if let Some(degraded) = if_true(DEGRADED).filter(|c| !is_about_pools(c)) {
+        let what = Failure::Step(Step::of_reason(&degraded.reason));
+        return Progress::Failed { what, why: format!("{}: {}", degraded.reason, degraded.message) };
     }
     let message =
         |kind: &str| conditions::get(&status.conditions, kind).map(|c| c.message.clone()).unwrap_or_default();
-    if let Some(progressing) =
-        if_true(PROGRESSING).filter(|c| c.reason != pools.to_string() && c.reason != pools.failed())
-    {
+    if let Some(progressing) = if_true(PROGRESSING).filter(|c| !is_about_pools(c)) {
         return Progress::Waiting(progressing.message.clone());
     }
     if if_true(AVAILABLE).is_none() {
@@ -142,7 +161,7 @@ mod tests {
             let word = match found {
                 Progress::Done(_) => "done",
                 Progress::Waiting(_) => "waiting",
-                Progress::Failed(_) => "failed",
+                Progress::Failed { .. } => "failed",
             };
             assert_eq!(word, want, "{generation} {by} {conditions}");
         }
@@ -156,7 +175,7 @@ mod tests {
         assert!(matches!(unmanaged("Settings", "mco:1"), Progress::Done(_)));
         assert!(matches!(unmanaged("ReleasePayload", "mco:0"), Progress::Done(_)));
         assert!(
-            matches!(unmanaged("Settings", "mco:0"), Progress::Failed(why) if why.contains("set it to Managed"))
+            matches!(unmanaged("Settings", "mco:0"), Progress::Failed { what: Failure::Unmanaged, why } if why.contains("set it to Managed"))
         );
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": "o-1"},
@@ -166,7 +185,7 @@ mod tests {
         .unwrap();
         let found = progress_of(Some(&settings(2, VERSION_RAW, json!([]))), &[pod]);
         assert!(
-            matches!(&found, Progress::Failed(why) if why.contains("o-1") && why.contains("spec.image")),
+            matches!(&found, Progress::Failed { what: Failure::Operator, why } if why.contains("o-1") && why.contains("spec.image")),
             "{found:?}"
         );
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "o-1"}, "status": {"conditions": [
@@ -176,6 +195,10 @@ mod tests {
         assert!(
             matches!(&found, Progress::Waiting(what) if what.contains("pod o-1: Unschedulable: 0/2 nodes"))
         );
-        assert!(matches!(progress_of(None, &[]), Progress::Failed(_)));
+        assert!(matches!(progress_of(None, &[]), Progress::Failed { what: Failure::Settings, .. }));
+        let rights = settings(3, VERSION_RAW, life(true, None, Some("RightsFailed")));
+        let found = progress_of(Some(&rights), &[]);
+        let is_rights = matches!(found, Progress::Failed { what: Failure::Step(Some(Step::Rights)), .. });
+        assert!(is_rights, "{found:?}");
     }
 }

@@ -91,7 +91,8 @@ async fn write(
         let patch = json!({ "status": changed(&before, &after) });
         let what = || format!("patch the status of {}", crate::settings::name());
         call(what, api.patch_status(CLUSTER, &PatchParams::default(), &Patch::Merge(&patch))).await?;
-        for event in events(settings, &before, &after, now) {
+        // Nobody is to be alarmed by an uninstall.
+        for event in events(settings, &before, &after, now).into_iter().filter(|_| !passed.removed) {
             let api: Api<Event> = Api::namespaced(client.clone(), NAMESPACE);
             let what = || "create an event about the settings".to_owned();
             if let Err(error) = call(what, api.create(&PostParams::default(), &event)).await {
@@ -99,7 +100,8 @@ async fn write(
             }
         }
     }
-    cluster_operator(client, &after).await
+    // An uninstall takes the ClusterOperator away, too.
+    if passed.removed { Ok(()) } else { cluster_operator(client, &after).await }
 }
 
 /// The merge patch from one status to another: keys of the extension that are gone are taken out.

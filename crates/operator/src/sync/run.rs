@@ -6,36 +6,18 @@
 //!
 //! What it is not: a pass (see `pass`).
 
-use super::cluster::{KINDS, Kind, kept_label};
+use super::followed::{Followed, watches};
 use super::metrics::Metrics;
 use super::options::Options;
 use super::pass::{PassResult, Syncer};
-use super::plan::Prometheus;
 use super::{AGAIN, Step, Stop, report};
 use crate::accounts::OPERATOR;
-use crate::facts::openshift;
-use crate::objects::resource;
-use api::boot_token;
-use api::names::{CLUSTER, CONTROLLER_CONFIG, NAMESPACE, PUSHED_IMAGES};
-use api::server_tls;
-use api::v1::{ControllerConfig, MachineConfigPool, MachineOSConfig};
-use api::v1alpha1::MachineConfigOperator;
 use client::lease::Candidacy;
 use client::{Backoff, CallError, ProcessCounts, chain};
-use futures::StreamExt;
-use futures::stream::{BoxStream, SelectAll};
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DynamicObject};
-use kube::core::PartialObjectMeta;
-use kube::runtime::watcher;
-use kube::{Client, Resource};
+use kube::Client;
 use listen::tls::TlsProfile;
 use listen::{Access, Endpoint, Health, ListenError};
 use prometheus_client::registry::Registry;
-use serde::de::DeserializeOwned;
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -45,25 +27,11 @@ use tokio_util::sync::CancellationToken;
 const SETTLE: Duration = Duration::from_millis(500);
 /// The waits after passes that failed: jitter keeps several operators, and several clusters, apart.
 const RETRY: Backoff = Backoff { first: Duration::from_secs(1), last: Duration::from_secs(60) };
-/// The waits between tries of a watch that fails. A kind that is served again is watched after the last one at the latest.
-const WATCH: Backoff = Backoff { first: Duration::from_millis(500), last: Duration::from_secs(10) };
 /// While something is waited for, a pass is made at least this often: pods tell of their trouble without any change of what
 /// is watched.
 const WAITING: Duration = Duration::from_secs(10);
 /// So many conflicts in a row are taken as a race; more are a fight, and wait as failures do.
 const CONFLICTS: u32 = 5;
-
-/// ConfigMaps in which a cluster says what it is, the one that agents read, and the list of pushed images.
-const CLUSTER_MAPS: [(&str, &str); 8] = [
-    ("kube-public", "cluster-info"),
-    ("kube-system", "kubeadm-config"),
-    ("kube-system", "kubelet-config"),
-    (NAMESPACE, "kube-root-ca.crt"),
-    (NAMESPACE, "machine-config-operator-images"),
-    (NAMESPACE, "machine-config-osimageurl"),
-    (NAMESPACE, super::rotation::NAME),
-    (NAMESPACE, PUSHED_IMAGES),
-];
 
 /// Why the operator could not start, or a single pass failed.
 #[derive(Debug, thiserror::Error)]
@@ -92,19 +60,19 @@ pub enum StartError {
 pub async fn run_once(client: Client, options: Options) -> Result<Vec<String>, StartError> {
     let metrics = Arc::new(Metrics::new(&mut Registry::default()));
     let mut syncer = Syncer::new(client, options, metrics);
-    let mut passed = Box::pin(syncer.pass()).await?;
+    let mut passed = Box::pin(syncer.pass(None)).await?;
     for _ in 0..CONFLICTS {
         if !passed.conflict {
             break;
         }
-        passed = Box::pin(syncer.pass()).await?;
+        passed = Box::pin(syncer.pass(None)).await?;
     }
     // Nobody comes back in time for these: the next run would wait for the whole of it again.
     for _ in 0..CONFLICTS {
         let Some(left) = passed.settles else { break };
         tokio::time::sleep(left).await;
         let before = std::mem::take(&mut passed.done);
-        passed = Box::pin(syncer.pass()).await?;
+        passed = Box::pin(syncer.pass(None)).await?;
         passed.done.splice(0..0, before);
     }
     report::report(&syncer.client, &syncer.metrics, &passed).await;
@@ -215,6 +183,8 @@ fn rest(passed: Option<&PassResult>, failures: u32, conflicts: u32) -> Rest {
             Some(Stop::Waiting(_)) => Rest::UntilChange(WAITING),
             // Nothing was tried: they are waited for.
             Some(Stop::Failed(_)) if lacks_settings(passed) => Rest::UntilChange(RETRY.last),
+            // Everything was done, and passes look for what the watch does not tell.
+            Some(Stop::Failed(_)) if stopped_at(passed, Step::Watch) => Rest::UntilChange(AGAIN),
             Some(Stop::Failed(_)) => Rest::All(RETRY.delay(failures)),
         },
     }
@@ -222,17 +192,21 @@ fn rest(passed: Option<&PassResult>, failures: u32, conflicts: u32) -> Rest {
 
 /// Whether the pass has ended because there are no settings.
 fn lacks_settings(passed: &PassResult) -> bool {
-    passed.seen.settings.is_none() && passed.stopped.as_ref().is_some_and(|s| s.step == Step::Settings)
+    passed.seen.settings.is_none() && stopped_at(passed, Step::Settings)
+}
+
+fn stopped_at(passed: &PassResult, step: Step) -> bool {
+    passed.stopped.as_ref().is_some_and(|stopped| stopped.step == step)
 }
 
 /// Makes passes for as long as it is polled.
 async fn term(mut syncer: Syncer) {
     let mut followed = Followed::default();
-    let mut changes = changes(&syncer, &followed);
+    let mut watches = watches(&syncer.client, &syncer.options, &followed);
     let (mut failures, mut conflicts) = (0_u32, 0_u32);
     let mut told = String::new();
     loop {
-        let passed = match Box::pin(syncer.pass()).await {
+        let passed = match Box::pin(syncer.pass(watches.trouble())).await {
             Ok(passed) => {
                 passed.done.iter().for_each(|d| tracing::info!("written: {d}"));
                 report::report(&syncer.client, &syncer.metrics, &passed).await;
@@ -249,15 +223,16 @@ async fn term(mut syncer: Syncer) {
                 Stop::Waiting(what) => format!("{}: waiting: {what}", s.step),
                 Stop::Failed(why) => format!("{}: {why}", s.step.failed()),
             });
-        // Once for each trouble, not once for each pass.
-        if !words.is_empty() && words != told {
+        // Once for each trouble, not once for each pass. The watches say theirs themselves.
+        let is_said = passed.as_ref().is_some_and(|passed| stopped_at(passed, Step::Watch));
+        if !words.is_empty() && words != told && !is_said {
             tracing::warn!("{words}");
         }
         told = words;
         let follow = passed.as_ref().map_or_else(|| followed.clone(), Followed::of);
         if follow != followed {
             followed = follow;
-            changes = self::changes(&syncer, &followed);
+            watches = self::watches(&syncer.client, &syncer.options, &followed);
         }
         let failed = passed
             .as_ref()
@@ -269,131 +244,12 @@ async fn term(mut syncer: Syncer) {
             Rest::None => continue,
             Rest::All(wait) => tokio::time::sleep(wait).await,
             Rest::UntilChange(wait) => {
-                tokio::select! {
-                    _ = changes.next() => {}
-                    () = tokio::time::sleep(wait) => {}
-                }
+                watches.until_change(wait).await;
                 tokio::time::sleep(SETTLE).await;
             }
         }
-        while let Some(Some(())) = futures::FutureExt::now_or_never(changes.next()) {}
+        watches.catch_up();
     }
-}
-
-/// Yields when one of these objects changes, and when they were listed: a change may have come before that.
-fn of<K>(api: Api<K>, config: watcher::Config) -> BoxStream<'static, ()>
-where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    let changes = client::watch(api, config, WATCH);
-    changes.filter_map(|event| std::future::ready(is_change(&event).then_some(()))).boxed()
-}
-
-/// Whether an event of a watch may tell of a change. A failure does not, and neither does the begin of a list, which comes before the
-/// API server is asked: while it refuses lists, each try would begin a pass.
-fn is_change<K>(event: &watcher::Result<watcher::Event<K>>) -> bool {
-    event.as_ref().is_ok_and(client::is_answer)
-}
-
-/// What is watched besides what booting machines need.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Followed {
-    /// The parts are kept, as a settings object says.
-    by_settings: bool,
-    /// Which of the Prometheus operator's kinds are served.
-    prometheus: Prometheus,
-    /// Whether MutatingAdmissionPolicies are served.
-    mutates: bool,
-    /// OpenShift's kinds that are served.
-    kinds: Vec<(&'static str, &'static str, &'static str)>,
-    /// OpenShift's namespaces that there are.
-    namespaces: Vec<&'static str>,
-}
-
-impl Followed {
-    fn of(passed: &PassResult) -> Self {
-        Self {
-            by_settings: passed.seen.settings.is_some(),
-            prometheus: Prometheus::of(&passed.seen.definitions),
-            mutates: passed.seen.mutates,
-            kinds: openshift::served(&passed.seen.definitions),
-            namespaces: passed.openshift.clone().unwrap_or_default(),
-        }
-    }
-}
-
-/// Yields when something that a pass depends on changes. Kinds and namespaces that are not there are not watched: each attempt would
-/// fail.
-fn changes(syncer: &Syncer, followed: &Followed) -> SelectAll<BoxStream<'static, ()>> {
-    let (by_settings, prometheus) = (followed.by_settings, followed.prometheus);
-    let client = &syncer.client;
-    let all = watcher::Config::default();
-    let named = |name: &str| all.clone().fields(&format!("metadata.name={name}"));
-    let own =
-        |name: &str| of(Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), NAMESPACE), named(name));
-    let mut streams = SelectAll::new();
-    streams
-        .push(of(Api::<PartialObjectMeta<ControllerConfig>>::all(client.clone()), named(CONTROLLER_CONFIG)));
-    streams.push(of(Api::<PartialObjectMeta<MachineConfigPool>>::all(client.clone()), all.clone()));
-    streams.push(own(server_tls::CA));
-    streams.push(own(server_tls::SERVING));
-    streams.push(of(
-        Api::<PartialObjectMeta<ConfigMap>>::namespaced(client.clone(), NAMESPACE),
-        named(server_tls::CA),
-    ));
-    streams.push(of(
-        Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), api::user_data::NAMESPACE),
-        all.clone(),
-    ));
-    if by_settings || syncer.options.require_token {
-        // Without tokens the operator may have no right to watch them.
-        let tokens = all.clone().labels(boot_token::LABEL);
-        let own = Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), boot_token::NAMESPACE);
-        streams.push(of(own, tokens));
-    }
-    if by_settings || syncer.options.image.is_some() {
-        streams
-            .push(of(Api::<PartialObjectMeta<MachineConfigOperator>>::all(client.clone()), named(CLUSTER)));
-    }
-    if by_settings {
-        let joining = all.clone().fields(&format!("spec.signerName={}", crate::accounts::SIGNER));
-        streams.push(of(Api::<PartialObjectMeta<CertificateSigningRequest>>::all(client.clone()), joining));
-        // What the cluster says about itself.
-        let map = |namespace: &str, name: &str| {
-            of(Api::<PartialObjectMeta<ConfigMap>>::namespaced(client.clone(), namespace), named(name))
-        };
-        for (namespace, name) in CLUSTER_MAPS.iter().chain(&openshift::SYSTEM_MAPS) {
-            streams.push(map(namespace, name));
-        }
-        for namespace in &followed.namespaces {
-            let maps = Api::<PartialObjectMeta<ConfigMap>>::namespaced(client.clone(), namespace);
-            streams.push(of(maps, all.clone()));
-        }
-        for (kind, plural, name) in &followed.kinds {
-            let api = openshift::api::<PartialObjectMeta<DynamicObject>>(client, kind, plural);
-            streams.push(of(api, named(name)));
-        }
-        // The Secrets that they push with; of these, the controller may read no others.
-        streams.push(of(Api::<PartialObjectMeta<MachineOSConfig>>::all(client.clone()), all.clone()));
-        // Kinds of OpenShift and of the Prometheus operator may come and go, and ours may be changed.
-        let definitions = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone());
-        streams.push(of(definitions, all.clone()));
-        if let Some(api) = resource(&super::machine_configuration::new())
-            .map(|r| Api::<PartialObjectMeta<DynamicObject>>::all_with(client.clone(), &r))
-        {
-            streams.push(of(api, named(CLUSTER)));
-        }
-        let kept = all.labels(&kept_label());
-        let served = |kind: &&Kind| match kind.kind {
-            _ if !kind.may_be_missing() => true,
-            "ServiceMonitor" => prometheus.monitors,
-            "PrometheusRule" => prometheus.rules,
-            _ => followed.mutates,
-        };
-        let apis = KINDS.iter().filter(served).flat_map(|kind| kind.apis(client));
-        apis.for_each(|api: Api<PartialObjectMeta<DynamicObject>>| streams.push(of(api, kept.clone())));
-    }
-    streams
 }
 
 #[cfg(test)]

@@ -18,8 +18,9 @@ mod find;
 mod last_word;
 mod plan;
 mod restore;
+mod waiting;
 
-pub use execute::{Step, carry_out};
+pub use execute::{Remains, Step, carry_out};
 pub use find::find;
 pub use plan::{Action, Facts, Plan, plan};
 pub use restore::{NodeToRestore, Progress, RestoreState, nodes_to_restore, restore_hosts};
@@ -42,6 +43,16 @@ pub enum UninstallError {
     Foreign {
         /// How it is known.
         why: String,
+    },
+    /// Nodes are on their way to another config.
+    #[error(
+        "nothing was removed: {}. An interrupted update leaves a node cordoned, or between two configs; wait until mco status says \
+         that it is done, or pass --force",
+        nodes.join("; ")
+    )]
+    Busy {
+        /// The nodes, each with where it goes.
+        nodes: Vec<String>,
     },
     /// Nodes did not get back to their own files.
     #[error(

@@ -1,5 +1,6 @@
 //! What goes, in which order, and what stays. Pure.
 
+use super::UninstallError;
 use crate::accounts::{AGENT, OPERATOR};
 use crate::objects::Key;
 use crate::ownership::{is_applied_by_us, is_ours_alone};
@@ -107,6 +108,20 @@ pub struct Plan {
     pub stays: Vec<String>,
     /// Nodes that are on their way to another config: it is not safe to begin.
     pub busy: Vec<String>,
+}
+
+impl Plan {
+    /// Whether the removal may begin. `restores`: nodes go back to their own files first, and those that are on their way are waited
+    /// for. `force`: it begins anyway.
+    ///
+    /// # Errors
+    /// Nodes are on their way, and would stay between two configs.
+    pub fn check_begin(&self, restores: bool, force: bool) -> Result<(), UninstallError> {
+        if self.busy.is_empty() || restores || force {
+            return Ok(());
+        }
+        Err(UninstallError::Busy { nodes: self.busy.clone() })
+    }
 }
 
 impl Facts {

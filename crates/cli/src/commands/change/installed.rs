@@ -5,7 +5,7 @@
 use crate::{exit, output};
 use anyhow::bail;
 use kube::Client;
-use operator::sync::progress::{self, Progress};
+use operator::sync::progress::{self, Failure, Progress};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ const POLL: Duration = Duration::from_secs(1);
 pub(super) async fn wait(client: &Client, limit: Duration) -> anyhow::Result<u8> {
     let end = Instant::now() + limit;
     let mut told = String::new();
-    let mut failed: Option<(String, Instant)> = None;
+    let mut failed: Option<(Failure, Instant)> = None;
     loop {
         let progress = progress::read(client).await;
         let (words, over) = match progress {
@@ -32,13 +32,11 @@ pub(super) async fn wait(client: &Client, limit: Duration) -> anyhow::Result<u8>
                 failed = None;
                 (format!("waiting: {words}"), None)
             }
-            Ok(Progress::Failed(words)) => {
-                let since = failed
-                    .take()
-                    .filter(|(before, _)| *before == words)
-                    .map_or_else(Instant::now, |(_, at)| at);
-                failed = Some((words.clone(), since));
-                (format!("failed: {words}"), (since.elapsed() > progress::MENDS_ITSELF).then_some(words))
+            Ok(Progress::Failed { what, why }) => {
+                let before = failed.filter(|(before, _)| *before == what);
+                let since = before.map_or_else(Instant::now, |(_, at)| at);
+                failed = Some((what, since));
+                (format!("failed: {why}"), (since.elapsed() > progress::MENDS_ITSELF).then_some(why))
             }
             Err(error) => (format!("cannot read the status: {}", client::chain(&error)), None),
         };

@@ -3,7 +3,6 @@
 use crate::args::change::uninstall::Uninstall;
 use crate::input::confirm::confirm;
 use crate::{connect, exit, output};
-use anyhow::bail;
 use operator::uninstall::{NodeToRestore, Plan, carry_out, find, nodes_to_restore, plan, restore_hosts};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -24,14 +23,7 @@ pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
         output::write("nothing is installed\n")?;
         return Ok(exit::OK);
     }
-    // Nodes that go back to their own files are waited for.
-    if !plan.busy.is_empty() && !a.force && !a.restore_hosts {
-        bail!(
-            "nothing was removed: {}. An interrupted update leaves a node cordoned, or between two configs; wait until mco \
-             status says that it is done, or pass --force",
-            plan.busy.join("; ")
-        );
-    }
+    plan.check_begin(a.restore_hosts, a.force)?;
     if !a.yes {
         output::write(&lines(&hosts, &plan))?;
         match confirm("This deletes all MachineConfigs and pools, too. Continue?")? {
@@ -46,6 +38,7 @@ pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
         }
         // Somebody may have thought about it for long.
         plan = operator::uninstall::plan(&find(&client).await?);
+        plan.check_begin(a.restore_hosts, a.force)?;
     }
     let mut kept = BTreeMap::new();
     if a.restore_hosts {
@@ -55,15 +48,19 @@ pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
         plan = operator::uninstall::plan(&find(&client).await?);
     }
     // The removal continues after its output was closed.
-    let silent = carry_out(&client, &plan, |step| drop(output::write(&format!("{step}\n")))).await?;
+    let remains =
+        carry_out(&client, &plan, a.force, |step| drop(output::write(&format!("{step}\n")))).await?;
     for stays in &plan.stays {
         output::write(&format!("stays: {stays}\n"))?;
     }
-    for node in &silent {
+    for (node, why) in &remains.silent {
         output::write(&format!(
-            "Node {node}: its agent has not answered. A change on trial there is undone when its time is up, and units for trials \
+            "Node {node}: {why}. A change on trial there is undone when its time is up, and units for trials \
              stay: see docs/operations.md, Uninstall\n"
         ))?;
+    }
+    for (node, why) in &remains.marked {
+        output::write(&format!("Node {node} keeps our annotations and taints: {why}\n"))?;
     }
     for (node, why) in &kept {
         output::write(&format!("Node {node} keeps its files: {why}\n"))?;

@@ -18,7 +18,7 @@ use super::options::Options;
 use super::plan::{self, Inputs, Prometheus};
 use super::required_pools;
 use super::{Descriptor, Needs, PassFailures, STEPS, Step, Stop, Stopped, Work};
-use crate::accounts::CONTROLLER;
+use crate::accounts::{CONTROLLER, OPERATOR};
 use crate::facts::release;
 use crate::manifests::replicas::ReplicaOverride;
 use crate::settings;
@@ -96,6 +96,8 @@ pub(super) struct PassResult {
     pub(super) image: Option<String>,
     /// A newer version keeps the installation.
     pub(super) outdated: bool,
+    /// The Deployment of this operator is gone: nothing is written any more but the status that says so.
+    pub(super) removed: bool,
     /// The release that is wanted, where a payload or the cluster names one.
     pub(super) release: Option<String>,
 }
@@ -105,12 +107,12 @@ impl Syncer {
         Self { client, options, metrics, waiting: HashMap::new(), kubelets: None, stored: Stored::default() }
     }
 
-    /// Makes one pass.
+    /// Makes one pass. `unwatched`: why changes are seen late, if they are.
     ///
     /// # Errors
     /// The API server does not answer, or refuses even the settings. Everything else is part of what was found.
-    pub(super) async fn pass(&mut self) -> Result<PassResult, CallError> {
-        let mut passed = match Box::pin(self.steps()).await {
+    pub(super) async fn pass(&mut self, unwatched: Option<String>) -> Result<PassResult, CallError> {
+        let mut passed = match Box::pin(self.steps(unwatched)).await {
             Err(error) if !error.is_outage() => self.unread(&error).await?,
             other => other?,
         };
@@ -129,12 +131,24 @@ impl Syncer {
         let seen =
             ClusterState { settings: cluster::settings(&self.client).await?, ..ClusterState::default() };
         let stop = Stop::Failed(with_remedy(error));
-        Ok(PassResult { seen, stopped: Some(Stopped { step: Step::Read, stop }), ..PassResult::default() })
+        // Where that cannot be read either, nobody has said that it is gone.
+        let removed = self.is_removed(&seen).await.unwrap_or_default();
+        let stopped = Some(Stopped { step: Step::Read, stop });
+        Ok(PassResult { seen, stopped, removed, ..PassResult::default() })
     }
 
-    async fn steps(&mut self) -> Result<PassResult, CallError> {
+    async fn steps(&mut self, unwatched: Option<String>) -> Result<PassResult, CallError> {
         let mut passed =
             PassResult { seen: Box::pin(cluster::read(&self.client)).await?, ..PassResult::default() };
+        passed.removed = self.is_removed(&passed.seen).await?;
+        if passed.removed {
+            let why = format!(
+                "Deployment {OPERATOR} is gone: this operator is being removed, and writes nothing any more but this status; if that \
+                 is a mistake, run `mco install` with the same --image"
+            );
+            passed.stopped = Some(Stopped { step: Step::MachineConfigOperator, stop: Stop::Failed(why) });
+            return Ok(passed);
+        }
         let wanted = match passed.seen.settings.as_ref() {
             // They were there when this pod was made. Without them nobody knows whether machines need tokens, and what was written
             // by them stays.
@@ -201,6 +215,14 @@ impl Syncer {
                     }
                 }
             }
+        }
+        if let Some(why) = unwatched {
+            let why = format!(
+                "{why}; `mco install` of {VERSION_RAW} with the same --image gives the operator a right that is missing; for anything \
+                 else look at what stands between it and the API server"
+            );
+            // It holds up no step.
+            let _ = failures.record(Stopped { step: Step::Watch, stop: Stop::Failed(why) });
         }
         passed.stopped = failures.reported();
         if wanted.is_some() {
@@ -328,9 +350,10 @@ fn within_its_time(waiting: &mut Waiting, step: Step, goal: &str, stop: Stop) ->
 }
 
 /// Whether certificates of machines that join are this operator's to approve: it manages an installation with boot tokens, which
-/// no newer version keeps.
+/// no newer version keeps, and which nobody takes away.
 fn may_join(passed: &PassResult) -> bool {
-    let Some(settings) = passed.seen.settings.as_ref().filter(|_| !passed.outdated) else { return false };
+    let ours = passed.seen.settings.as_ref().filter(|_| !passed.outdated && !passed.removed);
+    let Some(settings) = ours else { return false };
     settings.spec.management_state == ManagementState::Managed
         && settings.spec.config_server.access == Access::BootTokens
 }

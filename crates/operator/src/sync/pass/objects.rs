@@ -127,12 +127,6 @@ impl Syncer {
         wanted: &CheckedSettings,
         passed: &mut PassResult,
     ) -> Result<(), StepError> {
-        if self.options.image.is_some() && !self.is_deployed(&passed.seen).await? {
-            return Err(failed(format!(
-                "Deployment {OPERATOR} is gone: this operator is being removed, and writes nothing any more; if that is a mistake, \
-                 run `mco install` with the same --image"
-            )));
-        }
         let written = self.objects(plan, wanted, passed).await;
         match &self.options.image {
             Some(own) if *own != wanted.image => match written {
@@ -149,19 +143,22 @@ impl Syncer {
         }
     }
 
-    /// Whether the Deployment is there to which this pod belongs. An uninstall deletes it first, and this process works on until the
-    /// kubelet ends its pod: it must not make its Deployment again.
-    async fn is_deployed(&self, seen: &ClusterState) -> Result<bool, CallError> {
+    /// Whether the Deployment is gone to which this pod belongs. An uninstall deletes it first, and this process works on until the
+    /// kubelet ends its pod: it must not make its Deployment again, let a machine in, or write anything else that is taken away now.
+    pub(super) async fn is_removed(&self, seen: &ClusterState) -> Result<bool, CallError> {
+        if self.options.image.is_none() {
+            return Ok(false);
+        }
         let own = json!({"apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": OPERATOR, "namespace": NAMESPACE}});
         let key = Key::of(&own);
         if seen.kept.iter().any(|object| Key::of(object) == key) {
-            return Ok(true);
+            return Ok(false);
         }
         // Whoever has applied it by hand may have left out the label.
         let Some(api) = cluster::api_of(&self.client, &own) else { return Ok(false) };
         let found = call_optional(|| format!("get {key}"), api.get_metadata(&key.name)).await?;
-        Ok(found.is_some())
+        Ok(found.is_none())
     }
 
     pub(super) async fn prune(

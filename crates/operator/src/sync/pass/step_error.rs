@@ -6,6 +6,7 @@ use api::names::VERSION_RAW;
 use client::{CallError, MissingRight, chain};
 
 /// Why a step failed.
+#[derive(Debug)]
 pub(super) enum StepError {
     Conflict,
     Stop(Stop),

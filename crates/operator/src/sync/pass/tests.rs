@@ -1,6 +1,7 @@
 //! Tests of a pass: how long rollouts may take, when the controller counts as working, and whose machines may join.
 
 use super::*;
+use crate::sync::report;
 use api::v1alpha1::MachineConfigOperator;
 
 #[tokio::test(start_paused = true)]
@@ -72,21 +73,30 @@ fn machines_join_unless_the_installation_is_somebody_elses() {
     assert!(!may_join(&PassResult::default()));
 }
 
-/// A pod of the operator over an API server that answers each GET with this status. Also returns what it was asked to write.
-fn pod_of(code: u16) -> (Syncer, Arc<std::sync::Mutex<Vec<String>>>) {
+/// What an API server answers to a request, by its method and path: a code and an object. `None`: the next one decides.
+type Answers = Box<dyn Fn(&http::Method, &str) -> Option<(u16, Value)> + Send + Sync>;
+
+/// A pod of the operator over an API server that answers as `answers` says, else each GET with this status, and everything else with
+/// what was sent. Also returns what it was asked to write.
+fn pod_with(code: u16, answers: Answers) -> (Syncer, Arc<std::sync::Mutex<Vec<String>>>) {
     let written = Arc::new(std::sync::Mutex::new(vec![]));
-    let seen = written.clone();
+    let (seen, answers) = (written.clone(), Arc::new(answers));
     let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-        let seen = seen.clone();
+        let (seen, answers) = (seen.clone(), answers.clone());
         async move {
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
             let body = request.into_body().collect_bytes().await.unwrap();
-            let (code, answer) = match method == http::Method::GET {
-                true => (code, serde_json::json!({"kind": "Status", "code": code, "metadata": {}})),
-                false => {
-                    seen.lock().unwrap().push(format!("{path} {}", String::from_utf8_lossy(&body)));
-                    (200, serde_json::from_slice(&body).unwrap())
-                }
+            let is_read = method == http::Method::GET;
+            if !is_read {
+                seen.lock().unwrap().push(format!("{path} {}", String::from_utf8_lossy(&body)));
+            }
+            let (code, answer) = match answers(&method, &path) {
+                Some(answer) => answer,
+                None if is_read => (
+                    code,
+                    serde_json::json!({"kind": "Status", "code": code, "reason": "NotFound", "metadata": {}}),
+                ),
+                None => (200, serde_json::from_slice(&body).unwrap()),
             };
             let body = kube::client::Body::from(answer.to_string().into_bytes());
             Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
@@ -97,26 +107,125 @@ fn pod_of(code: u16) -> (Syncer, Arc<std::sync::Mutex<Vec<String>>>) {
     (Syncer::new(Client::new(serve, "default"), options, metrics), written)
 }
 
-/// An uninstall deletes the operator's Deployment first. Its pod sees that before the kubelet has ended it.
-#[tokio::test]
-async fn a_pod_whose_deployment_is_gone_does_not_make_it_again() {
-    let wanted = CheckedSettings { image: "mco:1".to_owned(), ..Default::default() };
-    let (gone, written) = pod_of(404);
-    let mut passed = PassResult::default();
-    match gone.own(plan::own, &wanted, &mut passed).await {
-        Err(StepError::Stop(Stop::Failed(why))) => {
-            assert!(why.contains("Deployment machine-config-operator is gone"), "{why}");
-        }
-        other => panic!("{:?}", other.map_err(|_| "another error")),
-    }
-    assert_eq!(*written.lock().unwrap(), [""; 0]);
+/// The same without other answers.
+fn pod_of(code: u16) -> (Syncer, Arc<std::sync::Mutex<Vec<String>>>) {
+    pod_with(code, Box::new(|_, _| None))
+}
 
-    // It is there, without the label by which objects of an installation are found: it gets it.
+/// An uninstall deletes the operator's Deployment first. Its pod sees that before the kubelet has ended it. A machine that boots
+/// meanwhile is not let in, also where the pass cannot read everything, or the settings are not valid.
+#[tokio::test]
+async fn a_pod_whose_deployment_is_gone_writes_nothing_but_that() {
+    let now = k8s_openapi::jiff::Timestamp::now();
+    let (csr, token) =
+        (serde_json::json!(joining::tests::named(1)), serde_json::json!(joining::tests::token(1, now)));
+    let settings = |pools: &str| {
+        serde_json::json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "MachineConfigOperator",
+            "metadata": {"name": "cluster", "generation": 1}, "spec": {"image": "mco:1", "pools": [pools]}})
+    };
+    for (there, definitions, pools) in [
+        (true, 200, "worker"),
+        (true, 403, "worker"),
+        (true, 200, "Bad_Pool"),
+        (false, 200, "worker"),
+        (false, 403, "worker"),
+        (false, 200, "Bad_Pool"),
+    ] {
+        let (csr, token, settings) = (csr.clone(), token.clone(), settings(pools));
+        let answers = move |method: &http::Method, path: &str| {
+            let list = |items: &[&Value]| Some((200, serde_json::json!({"metadata": {}, "items": items})));
+            let (_, last) = path.rsplit_once('/').unwrap();
+            match last {
+                "cluster" if path.contains("machineconfigoperators") => Some((200, settings.clone())),
+                "machine-config-operator"
+                    if path.contains("/deployments/") && method == http::Method::GET =>
+                {
+                    there.then(|| (200, serde_json::json!({"metadata": {"name": last}})))
+                }
+                "customresourcedefinitions" if definitions == 200 => list(&[]),
+                "customresourcedefinitions" => Some((
+                    definitions,
+                    serde_json::json!({"kind": "Status", "status": "Failure", "code": definitions}),
+                )),
+                "certificatesigningrequests" => list(&[&csr]),
+                "secrets" => list(&[&token]),
+                _ => None,
+            }
+        };
+        let (mut syncer, written) = pod_with(404, Box::new(answers));
+        let passed = syncer.pass(None).await.unwrap();
+        report::report(&syncer.client, &syncer.metrics, &passed).await;
+        let written = written.lock().unwrap();
+        let about = format!("{there} {definitions} {pools}: {:?} {written:?}", passed.stopped);
+        assert_eq!(passed.removed, !there, "{about}");
+        assert_eq!(written.iter().any(|line| line.contains("/csr-1/approval ")), there, "{about}");
+        let is_status = |line: &String| {
+            line.starts_with("/apis/machineconfig.dev/v1alpha1/machineconfigoperators/cluster/status ")
+        };
+        assert!(written.iter().any(is_status), "{about}");
+        assert_eq!(written.iter().all(is_status), !there, "{about}");
+        match passed.stopped {
+            Some(Stopped { step: Step::MachineConfigOperator, stop: Stop::Failed(why) }) if !there => {
+                assert!(why.contains("Deployment machine-config-operator is gone"), "{why}");
+            }
+            Some(Stopped { step: Step::Read, .. }) => assert_eq!(definitions, 403, "{about}"),
+            _ => assert!(there, "{about}"),
+        }
+    }
+}
+
+/// It is there, without the label by which objects of an installation are found: it gets it.
+#[tokio::test]
+async fn a_deployment_that_was_applied_by_hand_gets_its_label() {
+    let wanted = CheckedSettings { image: "mco:1".to_owned(), ..Default::default() };
     let (there, written) = pod_of(200);
     let ended = there.own(plan::own, &wanted, &mut PassResult::default()).await;
     assert!(ended.is_ok());
     let written = written.lock().unwrap();
     assert!(written.iter().any(|line| line.contains("/deployments/machine-config-operator ")), "{written:?}");
+}
+
+/// A webhook chooses the code of its denial itself. It is not taken for a race, about which nobody is told.
+#[tokio::test]
+async fn a_webhook_that_denies_with_a_conflict_is_reported() {
+    let wanted = CheckedSettings { image: "mco:1".to_owned(), ..Default::default() };
+    let denied = "admission webhook \"w\" denied the request: not today";
+    for (said, want) in [(denied, Some(denied)), ("the object has been modified", None)] {
+        let answers = move |method: &http::Method, _: &str| {
+            let status = serde_json::json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict", "message": said});
+            (method != http::Method::GET).then_some((409, status))
+        };
+        let (syncer, _) = pod_with(404, Box::new(answers));
+        match (syncer.objects(plan::own, &wanted, &mut PassResult::default()).await, want) {
+            (Err(StepError::Conflict), None) => {}
+            (Err(StepError::Stop(Stop::Failed(why))), Some(want)) => {
+                assert!(why.contains(want) && why.contains("remove what refuses it"), "{why}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Whatever else has failed comes first, and everything that can be done is done.
+#[tokio::test]
+async fn a_watch_that_does_not_work_is_reported() {
+    let (mut syncer, _) = pod_with(
+        404,
+        Box::new(|_, path| match path.rsplit_once('/').unwrap().1 {
+            "customresourcedefinitions" => Some((200, serde_json::json!({"metadata": {}, "items": []}))),
+            "machine-config-operator" => {
+                Some((200, serde_json::json!({"metadata": {"name": "machine-config-operator"}})))
+            }
+            _ => None,
+        }),
+    );
+    syncer.options.image = None;
+    let passed = syncer.pass(Some("the watch of x does not work: no".to_owned())).await.unwrap();
+    let stopped = passed.stopped.unwrap();
+    assert!(
+        matches!(&stopped.stop, Stop::Failed(why) if why.contains("the watch of x does not work: no")),
+        "{stopped:?}"
+    );
 }
 
 /// What was read is gone when it is written.

@@ -212,3 +212,21 @@ fn a_node_on_its_way_holds_it_up() {
         );
     }
 }
+
+#[test]
+fn a_removal_begins_while_nodes_are_on_their_way_only_where_they_are_waited_for_or_by_force() {
+    let busy = Plan { busy: vec!["Node n is on its way from a to b".to_owned()], ..Plan::default() };
+    for (plan, restores, force, begins) in [
+        (&Plan::default(), false, false, true),
+        (&busy, false, false, false),
+        (&busy, true, false, true),
+        (&busy, false, true, true),
+    ] {
+        let checked = plan.check_begin(restores, force);
+        assert_eq!(checked.is_ok(), begins, "{restores} {force}");
+        if let Err(error) = checked {
+            let said = error.to_string();
+            assert!(said.starts_with("nothing was removed: Node n is on its way from a to b. "), "{said}");
+        }
+    }
+}

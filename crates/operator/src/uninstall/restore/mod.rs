@@ -13,6 +13,7 @@
 
 mod plan;
 mod run;
+mod unsent;
 
 pub use plan::{NodeToRestore, RestoreState};
 pub(super) use run::pause;

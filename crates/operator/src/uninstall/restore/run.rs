@@ -4,23 +4,24 @@ use super::plan::{
     NodeMemory, NodeToRestore, RestoreRound, RestoreState, RoundInputs, how_far, members, restore_state,
     round, unpaused_pools,
 };
+use super::unsent::Unsent;
 use crate::objects::FIELD_MANAGER;
 use crate::sync::cluster;
 use crate::uninstall::UninstallError;
 use crate::uninstall::last_word::LastWord;
+use crate::uninstall::waiting::{Clock, Patience};
 use api::k8s::{Node, Pod};
 use api::names::{EMPTY_CONFIG, annotation, own};
 use api::v1::MachineConfigPool;
-use client::{CallError, call, retry};
+use client::{CallError, call};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use rollout::view::{EtcdMember, Names, NodeView};
 use serde_json::{Map, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// How often the nodes are looked at, and the time added for each node: a list of thousands is megabytes.
 const LOOK: Duration = Duration::from_secs(1);
@@ -86,17 +87,19 @@ pub async fn nodes_to_restore(client: &Client) -> Result<Vec<NodeToRestore>, Uni
 /// What a run knows of the nodes from one round to the next.
 #[derive(Default)]
 struct Watch {
-    since: BTreeMap<Arc<str>, (RestoreState, Instant)>,
+    since: BTreeMap<Arc<str>, (RestoreState, Duration)>,
     sent_well: BTreeSet<Arc<str>>,
-    /// The nodes whose change the API server has refused, with its answer.
+    /// The nodes that were tried last, and not sent.
+    unsent: Unsent,
+    /// The nodes that the API server does not let be sent, with its answer.
     refused: BTreeMap<Arc<str>, String>,
     told: BTreeSet<Arc<str>>,
-    changed: Option<Instant>,
+    changed: Option<Duration>,
 }
 
 impl Watch {
-    /// Records the present state of each node.
-    fn memory(&mut self, nodes: &[NodeView], now: Instant) -> BTreeMap<Arc<str>, NodeMemory> {
+    /// Records the present state of each node. `now`: by the clock of the run, which stands still during an outage.
+    fn memory(&mut self, nodes: &[NodeView], now: Duration) -> BTreeMap<Arc<str>, NodeMemory> {
         let mut all = BTreeMap::new();
         for node in nodes {
             let sent_well = self.sent_well.contains(&node.name);
@@ -107,7 +110,7 @@ impl Watch {
                 self.changed = Some(now);
                 self.since.insert(node.name.clone(), (state, now));
             }
-            all.insert(node.name.clone(), NodeMemory { waited: now - since, sent_well });
+            all.insert(node.name.clone(), NodeMemory { waited: now.saturating_sub(since), sent_well });
         }
         all
     }
@@ -141,20 +144,26 @@ pub async fn restore_hosts(
     force: bool,
     mut progress: impl FnMut(Progress),
 ) -> Result<BTreeMap<String, String>, UninstallError> {
-    pause(client, limit, &mut progress).await?;
-    let (mut watch, mut last_word) = (Watch::default(), LastWord::now());
-    // Since when none of the nodes that are to go could be sent.
-    let mut unsent: Option<Instant> = None;
+    let patience = Patience::new(limit);
+    let pools = pause(client, &patience, &mut |why| progress(Progress::Unanswered(why))).await?;
+    if !pools.paused.is_empty() {
+        progress(Progress::Paused(pools.paused));
+    }
+    if let Some((_, error)) = pools.refused.into_iter().next() {
+        return Err(error.into());
+    }
+    let (mut watch, mut last_word, mut clock) = (Watch::default(), LastWord::now(), Clock::begin(limit));
     loop {
         let seen =
             || async { Ok((cluster::pools(client).await?, nodes(client).await?, etcd(client).await?)) };
         let tell = |why| progress(Progress::Unanswered(why));
-        let (pools, nodes, etcd) = retry::on_outage(limit, tell, seen).await?;
+        let (pools, nodes, etcd) = clock.ask(tell, seen).await?;
         let resumed = unpaused_pools(&pools);
         if !resumed.is_empty() {
             return Err(UninstallError::Resumed { pools: resumed });
         }
-        let memory = watch.memory(&nodes, Instant::now());
+        let now = clock.waited();
+        let memory = watch.memory(&nodes, now);
         let round = round(&RoundInputs {
             nodes: &nodes,
             pools: &pools,
@@ -167,7 +176,7 @@ pub async fn restore_hosts(
         if watch.report_progress(&round, &mut progress) {
             last_word.spoken();
         }
-        let calm = watch.changed.map_or(Duration::ZERO, |changed| changed.elapsed());
+        let calm = watch.changed.map_or(Duration::ZERO, |changed| now.saturating_sub(changed));
         if round.is_over() {
             return Ok(BTreeMap::new());
         }
@@ -175,7 +184,7 @@ pub async fn restore_hosts(
             let left = round.not_restored().into_iter().map(|(name, why)| (name.to_string(), why)).collect();
             return if force { Ok(left) } else { Err(UninstallError::NotRestored { nodes: left }) };
         }
-        let (mut refused, mut sent) = (None, false);
+        let (mut unsent, mut sent) = (BTreeSet::new(), false);
         for node in nodes.iter().filter(|n| round.send.contains(&n.name)) {
             // Also where no answer comes: it may have been sent all the same.
             if node.state.is_bad() {
@@ -184,24 +193,20 @@ pub async fn restore_hosts(
                 watch.sent_well.insert(node.name.clone());
             }
             match send(client, node, &etcd).await {
-                Ok(None) => {
+                Ok(()) => {
                     sent = true;
                     progress(Progress::Sent(node.name.to_string()));
                 }
-                Ok(Some(error)) => refused = Some(error),
-                Err(error) if force => {
-                    watch.refused.insert(node.name.clone(), error.chain());
+                // The next round tries again, unless that would be in vain.
+                Err(error) => {
+                    unsent.insert(node.name.clone());
+                    if let Some(why) = watch.unsent.record(&node.name, &error, clock.waited(), limit) {
+                        watch.refused.insert(node.name.clone(), why);
+                    }
                 }
-                Err(error) => return Err(error.into()),
             }
         }
-        match refused.filter(|_| !sent) {
-            None => unsent = None,
-            Some(error) if unsent.get_or_insert_with(Instant::now).elapsed() > limit => {
-                return Err(error.into());
-            }
-            Some(_) => {}
-        }
+        watch.unsent.retain(&unsent);
         if sent {
             last_word.spoken();
         } else if last_word.is_due() {
@@ -212,9 +217,8 @@ pub async fn restore_hosts(
     }
 }
 
-/// Sends a node to the empty config. An error in `Ok`: the node has changed since it was looked at, or the API server serves nobody;
-/// the next round tries again.
-async fn send(client: &Client, node: &NodeView, etcd: &[EtcdMember]) -> Result<Option<CallError>, CallError> {
+/// Sends a node to the empty config.
+async fn send(client: &Client, node: &NodeView, etcd: &[EtcdMember]) -> Result<(), CallError> {
     let api: Api<Node> = Api::all(client.clone());
     let mut notes = Map::from_iter([(annotation::DESIRED_CONFIG.to_owned(), json!(EMPTY_CONFIG))]);
     // As for every other update: after the reboot the pod of etcd tells by it whether it is the one from before.
@@ -225,134 +229,45 @@ async fn send(client: &Client, node: &NodeView, etcd: &[EtcdMember]) -> Result<O
         Patch::Merge(json!({"metadata": {"resourceVersion": node.resource_version, "annotations": notes}}));
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let request = api.patch_metadata(&node.name, &params, &patch);
-    match call(|| format!("patch Node {}", node.name), request).await {
-        Ok(_) => Ok(None),
-        Err(error) if error.is_conflict() || error.is_not_found() || error.is_outage() => Ok(Some(error)),
-        Err(error) => Err(error),
-    }
+    call(|| format!("patch Node {}", node.name), request).await.map(drop)
 }
 
-/// Pauses the pools. While the API server serves nobody it is asked again, for `limit`: the only control-plane node may just have
-/// rebooted.
+/// What has become of the pools that were to be paused.
+#[derive(Debug, Default)]
+pub(crate) struct PausedPools {
+    /// Those that are paused now and were not before.
+    pub(crate) paused: Vec<String>,
+    /// Those that cannot be paused, each with the API server's answer.
+    pub(crate) refused: Vec<(String, CallError)>,
+}
+
+/// Pauses the pools. While the API server serves nobody it is asked again: the only control-plane node may just have rebooted.
+/// `tell` gets the reason then.
+///
+/// # Errors
+/// The pools cannot be listed, or the API server is away for too long.
 pub(crate) async fn pause(
     client: &Client,
-    limit: Duration,
-    progress: &mut impl FnMut(Progress),
-) -> Result<(), UninstallError> {
-    let paused = Mutex::new(vec![]);
-    let tell = |why| progress(Progress::Unanswered(why));
-    retry::on_outage(limit, tell, || pause_once(client, &paused)).await?;
-    let paused = paused.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if !paused.is_empty() {
-        progress(Progress::Paused(paused));
-    }
-    Ok(())
-}
-
-/// Pauses the pools that are not, and adds their names to `paused`.
-async fn pause_once(client: &Client, paused: &Mutex<Vec<String>>) -> Result<(), CallError> {
-    let pools = cluster::pools(client).await?;
+    patience: &Patience,
+    tell: &mut impl FnMut(String),
+) -> Result<PausedPools, CallError> {
+    let mut all = PausedPools::default();
+    let pools = patience.ask(&mut *tell, || cluster::pools(client)).await?;
     let api: Api<MachineConfigPool> = Api::all(client.clone());
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let patch = Patch::Merge(json!({"spec": {"paused": true}}));
     for name in pools.iter().filter(|p| !p.spec.paused).map(|p| p.name_any()) {
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let patch = Patch::Merge(json!({"spec": {"paused": true}}));
-        call(|| format!("pause MachineConfigPool {name}"), api.patch(&name, &params, &patch)).await?;
-        paused.lock().unwrap_or_else(PoisonError::into_inner).push(name);
+        let write = || call(|| format!("pause MachineConfigPool {name}"), api.patch(&name, &params, &patch));
+        match patience.ask(&mut *tell, write).await {
+            Ok(_) => all.paused.push(name),
+            // It is gone.
+            Err(error) if error.is_not_found() => {}
+            Err(error) if error.is_outage() => return Err(error),
+            Err(error) => all.refused.push((name, error)),
+        }
     }
-    Ok(())
+    Ok(all)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn refusal(code: u16, message: &str) -> (u16, serde_json::Value) {
-        let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": "Invalid", "message": message});
-        (code, status)
-    }
-
-    /// An API server with two pools that answers the first patches with these refusals. Also returns what was asked.
-    fn server(mut refusals: Vec<(u16, serde_json::Value)>) -> (Client, Arc<Mutex<Vec<String>>>) {
-        let asked = Arc::new(Mutex::new(vec![]));
-        let seen = asked.clone();
-        let pool = |name: &str, paused: bool| {
-            json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
-                "metadata": {"name": name}, "spec": {"paused": paused}})
-        };
-        let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let path = format!("{} {}", request.method(), request.uri().path());
-            let is_patch = request.method() == http::Method::PATCH;
-            let master = seen.lock().unwrap().iter().any(|path: &String| path.ends_with("done"));
-            let (code, answer) = match is_patch {
-                false => {
-                    (200, json!({"metadata": {}, "items": [pool("master", master), pool("worker", false)]}))
-                }
-                true if !refusals.is_empty() => refusals.remove(0),
-                true => (200, pool("any", true)),
-            };
-            let done = if is_patch && code == 200 { " done" } else { "" };
-            seen.lock().unwrap().push(format!("{path}{done}"));
-            let body = kube::client::Body::from(answer.to_string().into_bytes());
-            async move { Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap()) }
-        });
-        (Client::new(serve, "default"), asked)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn pools_are_paused_once_the_api_server_has_started() {
-        let starts = "pools \"master\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: \
-                      failed to find resource referenced by paramKind";
-        let (client, asked) = server(vec![refusal(422, starts), refusal(503, "starts")]);
-        let mut told = vec![];
-        pause(&client, Duration::from_secs(60), &mut |step: Progress| told.push(step.to_string()))
-            .await
-            .unwrap();
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert!(
-            told[0].starts_with("waiting for the API server: pause MachineConfigPool master: "),
-            "{told:?}"
-        );
-        assert_eq!(told[1], "paused: master, worker");
-        let patches = asked.lock().unwrap().iter().filter(|path| path.starts_with("PATCH")).count();
-        assert_eq!(patches, 4, "no pool is paused twice: {asked:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_pool_that_may_not_be_paused_ends_the_removal_at_once() {
-        let policy = "is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
-        for (said, tries) in [(policy, 1), ("is not valid", 1)] {
-            let (client, asked) = server(vec![refusal(422, said); 5]);
-            let error = pause(&client, Duration::from_secs(60), &mut drop).await.unwrap_err();
-            assert!(client::chain(&error).contains(said), "{error:?}");
-            let patches = asked.lock().unwrap().iter().filter(|path| path.starts_with("PATCH")).count();
-            assert_eq!(patches, tries, "{said}: {asked:?}");
-        }
-        // One that never has time is waited for as long as a node may take.
-        let (client, _) = server(vec![refusal(503, "starts"); 200]);
-        let error = pause(&client, Duration::from_secs(60), &mut drop).await.unwrap_err();
-        assert!(client::chain(&error).contains("starts"), "{error:?}");
-    }
-
-    /// Lists work, and no Node can be changed: a webhook is down, say.
-    #[tokio::test(start_paused = true)]
-    async fn nodes_that_cannot_be_sent_end_the_removal_after_the_time_limit() {
-        let serve = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
-            let is_patch = request.method() == http::Method::PATCH;
-            let node = json!({"metadata": {"name": "n", "annotations": {
-                annotation::CURRENT_CONFIG: "rendered-1", annotation::DESIRED_CONFIG: "rendered-1", annotation::STATE: "Done"}}});
-            let (code, answer) = match request.uri().path().rsplit('/').next() {
-                _ if is_patch => refusal(500, "the webhook is down"),
-                Some("nodes") => (200, json!({"metadata": {}, "items": [node]})),
-                _ => (200, json!({"metadata": {}, "items": []})),
-            };
-            let body = kube::client::Body::from(answer.to_string().into_bytes());
-            Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
-        });
-        let client = Client::new(serve, "default");
-        let begin = Instant::now();
-        let ended = restore_hosts(&client, Duration::from_secs(60), false, drop).await;
-        let error = client::chain(&ended.unwrap_err());
-        assert!(error.contains("patch Node n") && error.contains("the webhook is down"), "{error}");
-        assert!((60..70).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
-    }
-}
+mod tests;

@@ -1,0 +1,177 @@
+//! How a removal waits: requests that are sent again while the API server is away, how long something has been waited for without
+//! that time, and when people hear of it.
+//!
+//! What it is not: what is waited for (see `execute` and `restore`), and when one request is sent again (see [`client::retry`]).
+
+use super::execute::Step;
+use super::last_word::{LastWord, SILENCE};
+use client::{CallError, retry};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How much later than the API server returns its clients notice that, at most: their waits between tries grow while it is away.
+const NOTICED: Duration = Duration::from_secs(10);
+
+/// For how long something has been waited for, without the time in which the API server served nobody: nobody could do anything
+/// then.
+#[derive(Debug)]
+pub(super) struct Clock {
+    begin: Instant,
+    away: Duration,
+    /// For how long the API server is waited for, in one outage and in all of them.
+    limit: Duration,
+}
+
+impl Clock {
+    /// Begins to wait now.
+    pub(super) fn begin(limit: Duration) -> Self {
+        Self { begin: Instant::now(), away: Duration::ZERO, limit }
+    }
+
+    /// For how long it has been waited.
+    pub(super) fn waited(&self) -> Duration {
+        self.begin.elapsed().saturating_sub(self.away)
+    }
+
+    /// The answer to a request, which is sent again while the API server is away or starts. That time is left out. Not more than the
+    /// limit in all: each wait ends, even where the API server comes and goes.
+    pub(super) async fn ask<T, F>(
+        &mut self,
+        mut tell: impl FnMut(String),
+        request: impl FnMut() -> F,
+    ) -> Result<T, CallError>
+    where
+        F: Future<Output = Result<T, CallError>>,
+    {
+        let (begin, mut was_away) = (Instant::now(), false);
+        let tell = |why| {
+            was_away = true;
+            tell(why);
+        };
+        let answer = retry::on_outage_or_start(self.limit, tell, request).await;
+        if was_away {
+            let lasted = begin.elapsed();
+            self.away = (self.away + lasted + lasted.min(NOTICED)).min(self.limit);
+        }
+        answer
+    }
+}
+
+/// How long requests are sent again in a removal. One for each of many objects.
+#[derive(Debug)]
+pub(super) struct Patience {
+    /// For how long the API server is waited for.
+    limit: Duration,
+    /// When a refusal has lasted: what is refused after that needs no time of its own to tell that the API server has started.
+    refused: Mutex<Option<Instant>>,
+}
+
+impl Patience {
+    pub(super) fn new(limit: Duration) -> Self {
+        Self { limit, refused: Mutex::new(None) }
+    }
+
+    /// The answer to a request, which is sent again while the API server is away or starts.
+    pub(super) async fn ask<T, F>(
+        &self,
+        tell: impl FnMut(String),
+        request: impl FnMut() -> F,
+    ) -> Result<T, CallError>
+    where
+        F: Future<Output = Result<T, CallError>>,
+    {
+        let refused = || self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_lasted = refused().is_some_and(|at| at.elapsed() < retry::STARTS);
+        let answer = match has_lasted {
+            true => retry::on_outage(self.limit, tell, request).await,
+            false => retry::on_outage_or_start(self.limit, tell, request).await,
+        };
+        if answer.as_ref().is_err_and(CallError::may_be_starting) {
+            *refused() = Some(Instant::now());
+        }
+        answer
+    }
+}
+
+/// Whoever hears of a removal. Several requests at a time may have something to say.
+pub(super) struct Listener<'p, P>(Mutex<Heard<'p, P>>);
+
+struct Heard<'p, P> {
+    progress: &'p mut P,
+    last_word: LastWord,
+    /// When it was last said that the API server is away.
+    away: Option<Instant>,
+}
+
+impl<'p, P: FnMut(Step<'_>)> Listener<'p, P> {
+    pub(super) fn new(progress: &'p mut P) -> Self {
+        Self(Mutex::new(Heard { progress, last_word: LastWord::now(), away: None }))
+    }
+
+    /// Says it.
+    pub(super) fn say(&self, step: Step<'_>) {
+        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.last_word.spoken();
+        (heard.progress)(step);
+    }
+
+    /// Says that the API server is away; once for all requests that find out, and again after a while.
+    pub(super) fn say_away(&self, why: &str) {
+        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if heard.away.is_none_or(|at| at.elapsed() >= SILENCE) {
+            heard.away = Some(Instant::now());
+            heard.last_word.spoken();
+            (heard.progress)(Step::Waits(format!("the API server: {why}")));
+        }
+    }
+
+    /// Says what is waited for, if nothing was said for a while.
+    pub(super) fn say_if_due(&self, what: impl FnOnce() -> String) {
+        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if heard.last_word.is_due() {
+            (heard.progress)(Step::Waits(what()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    fn away() -> CallError {
+        let status = Status::failure("starts", "R").with_code(503);
+        CallError::Api { what: "get x".to_owned(), source: Box::new(kube::Error::Api(Box::new(status))) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_an_outage_is_left_out_and_a_wait_ends_all_the_same() {
+        let secs = Duration::from_secs;
+        let mut clock = Clock::begin(secs(720));
+        tokio::time::sleep(secs(20)).await;
+        let begin = Instant::now();
+        let back = || {
+            let is_away = begin.elapsed() < secs(40);
+            async move { if is_away { Err(away()) } else { Ok(()) } }
+        };
+        clock.ask(drop, back).await.unwrap();
+        // Whoever is waited for needs a few seconds to notice that the API server is back.
+        assert!((8..=12).contains(&clock.waited().as_secs()), "{:?}", clock.waited());
+        clock.ask(drop, || async { Ok(()) }).await.unwrap();
+        tokio::time::sleep(secs(30)).await;
+        assert!((38..=42).contains(&clock.waited().as_secs()), "{:?}", clock.waited());
+        // An API server that is away every other second.
+        let (mut clock, begin, mut asked) = (Clock::begin(secs(720)), Instant::now(), 0);
+        while clock.waited() < secs(720) {
+            let flaps = || {
+                asked += 1;
+                let is_away = asked % 2 == 1;
+                async move { if is_away { Err(away()) } else { Ok(()) } }
+            };
+            clock.ask(drop, flaps).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        assert!(begin.elapsed() <= secs(1450), "{:?}", begin.elapsed());
+    }
+}
