@@ -53,7 +53,7 @@ pub struct Preview {
 /// # Errors
 /// The pool or node does not exist, an object cannot be read, two configs cannot be compared, or a request failed.
 pub async fn preview(client: &Client, what: Continue) -> Result<Preview, ActionError> {
-    let listed = insight::for_planning(client, true).await?;
+    let listed = insight::for_planning(client).await?;
     crate::worked_out(move || of(listed, &what)).await
 }
 

@@ -47,7 +47,7 @@ pub struct PlannedUndo {
 /// # Errors
 /// There is no such pool, or no config to go back to; what a change cannot be worked out for; a request that failed.
 pub async fn undo(client: &Client, what: Undo<'_>) -> Result<Option<PlannedUndo>, ActionError> {
-    let listed = insight::for_planning(client, true).await?;
+    let listed = insight::for_planning(client).await?;
     let Undo { release, secrets, .. } = what;
     let (pool, to) = (what.pool.to_owned(), what.to.map(str::to_owned));
     let controller_config = what.controller_config.clone();

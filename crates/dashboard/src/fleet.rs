@@ -72,13 +72,12 @@ impl Fleet {
     pub(crate) fn of<'a>(
         snapshot: Snapshot,
         zone: impl Fn(&str) -> Option<&'a str>,
-        trouble: Option<&str>,
-        unread: Vec<UnreadKind>,
         masker: &mut Masker,
     ) -> Self {
-        let Snapshot { pools, mut unmanaged, mut findings, hidden_nodes: _ } = snapshot;
-        let mut all = Self { trouble: trouble.map(str::to_owned), unread, ..Self::default() };
+        let Snapshot { pools, mut unmanaged, mut findings, hidden_nodes: _, unread, trouble } = snapshot;
+        let mut all = Self { trouble, unread, ..Self::default() };
         all.trouble.iter_mut().for_each(|t| masker.mask(t));
+        all.unread.iter_mut().for_each(|u| masker.mask(&mut u.words));
         unmanaged.iter_mut().for_each(|t| masker.mask(t));
         findings.iter_mut().for_each(|f| masker.mask(&mut f.message));
         (all.unmanaged, all.findings) = (unmanaged, findings);
@@ -344,11 +343,11 @@ pub(crate) mod tests {
             pools: vec![pool],
             unmanaged: vec!["secret=hunter2secret".to_owned()],
             findings: vec![finding],
-            hidden_nodes: 0,
+            unread: vec![UnreadKind { kind: "MachineConfig", words: "token=hunter2secret".to_owned() }],
+            trouble: Some("Bearer hunter2secrethunter2secret".to_owned()),
+            ..Snapshot::default()
         };
-        let trouble = Some("Bearer hunter2secrethunter2secret");
-        let shown =
-            Fleet::of(snapshot, |_| Some("password=hunter2secret"), trouble, vec![], &mut Masker::default());
+        let shown = Fleet::of(snapshot, |_| Some("password=hunter2secret"), &mut Masker::default());
         let empty = Fleet::default();
         let text = serde_json::to_string(&FleetDelta::between(&empty, &shown)).unwrap();
         assert!(!text.contains("hunter2"), "{text}");

@@ -12,6 +12,7 @@ use api::object_name::is_valid;
 use axum::extract::Path;
 use axum::response::Response;
 use http::StatusCode;
+use insight::PresentSituation;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -24,8 +25,11 @@ pub(crate) async fn pool(ForPerson(shared): ForPerson, Path(name): Path<String>)
     let Ok(place) = Arc::clone(&shared.checks).try_acquire_owned() else {
         return too_many();
     };
-    let listed = match insight::for_planning(&shared.client, false).await {
-        Ok(listed) => listed,
+    let now = Time(jiff::Timestamp::now());
+    let PresentSituation { situation, forbidden } = match insight::present_situation(&shared.client, &now)
+        .await
+    {
+        Ok(now) => now,
         Err(error) => {
             let status = if error.is_forbidden() { StatusCode::FORBIDDEN } else { StatusCode::BAD_GATEWAY };
             return answer::failed(status, &answer::shown_error(&error));
@@ -33,14 +37,13 @@ pub(crate) async fn pool(ForPerson(shared): ForPerson, Path(name): Path<String>)
     };
     let work = move || {
         let _held = place;
-        let situation = insight::situation(&listed.objects).map_err(|error| answer::shown_error(&error))?;
-        let mut forecast = situation.forecast(&Time(jiff::Timestamp::now()));
+        let mut forecast = situation.forecast(&now);
         forecast.pools.retain(|pool| *pool.pool == *name);
         if forecast.pools.is_empty() {
             return Err(format!("there is no pool {name}"));
         }
         (forecast.unmanaged, forecast.pool_alerts) = (vec![], vec![]);
-        Ok(doubts(&listed.forbidden, &[]) + &forecast.to_string())
+        Ok(doubts(&forbidden, &[]) + &forecast.to_string())
     };
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(text)) => answer::masked(json!({"text": text})),

@@ -68,12 +68,11 @@ async fn follow(
     loop {
         let begun = Instant::now();
         let zone = |node: &str| cluster.zone(node);
-        let (trouble, unread) = (cluster.trouble(), cluster.unread());
-        if std::mem::replace(&mut troubled, trouble.is_some()) && !troubled {
+        let snapshot = cluster.snapshot(&[]);
+        if std::mem::replace(&mut troubled, snapshot.trouble.is_some()) && !troubled {
             events.read_again();
         }
-        let snapshot = cluster.snapshot(&[]);
-        let fleet = Arc::new(Fleet::of(snapshot, zone, trouble.as_deref(), unread, &mut masker));
+        let fleet = Arc::new(Fleet::of(snapshot, zone, &mut masker));
         feed.put(Arc::clone(&fleet));
         // Nobody waits for this one.
         note(&cluster, &fleet, timeline);

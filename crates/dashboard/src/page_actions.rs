@@ -280,7 +280,7 @@ pub(crate) async fn check(ForPerson(shared): ForPerson, request: Request) -> Res
         Ok(Err(why)) => return answer::failed(StatusCode::BAD_REQUEST, &why),
         Err(error) => return answer::failed(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     };
-    let listed = insight::for_planning(&shared.client, true).await;
+    let listed = insight::for_planning(&shared.client).await;
     let work = move || {
         let _held = place;
         let findings = render::lint(&given);

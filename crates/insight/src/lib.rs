@@ -7,7 +7,7 @@
 //! - everything that a bug report needs, without secrets: [`bundle()`].
 //!
 //! Flow of a snapshot: watches → [`ClusterWatch`] → `rollout::plan`, the plan that the controller acts on → [`Snapshot::of`],
-//! which is pure. The others are filled from lists or files: [`for_planning`], [`situation`], [`history()`],
+//! which is pure. The others are filled from lists or files: [`present_situation`], [`for_planning`], [`situation`], [`history()`],
 //! [`explain()`]; what objects render to is [`rendered()`].
 //!
 //! What it is not: rules (see `rollout`, `render` and `host`), tables and colours (see the program), or writes.
@@ -34,7 +34,9 @@ pub use explain::requests::{ExplainError, explain, explain_stored};
 pub use explain::{Explanation, NotInConfig, Source, kind_of};
 pub use history::undo::{RollbackError, UndoPlan, rollback_target};
 pub use history::{HistoryError, PastConfig, PoolHistory, history, rendered_of};
+pub use objects::dump::{Dump, DumpError};
 pub use objects::lists::{ListError, Listed, for_planning, for_rendering, pages};
+pub use objects::now::{PresentError, PresentSituation, present_situation};
 pub use objects::{Objects, UnreadableConfig, configs, merged_over, object, pool_of, situation};
 pub use policies::{Policies, UnreadablePolicy, policies};
 pub use rollout::{Estimate, Forecast};
@@ -44,5 +46,6 @@ pub use status::node_progress::{Milestone, Progress};
 pub use status::policy::{PolicyRow, WaveRow, WaveState};
 pub use status::rows::{NodeRow, Phase, PoolRow};
 pub use status::served::UnreadKind;
+pub use status::until_updated::{FollowEnd, FollowOptions, FollowedStatus, StatusView};
 pub use status::watch_errors::FollowError;
 pub use status::{Filter, KnownNode, Snapshot, View};

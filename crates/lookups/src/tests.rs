@@ -3,6 +3,7 @@
 use super::*;
 use api::names::GROUP;
 use desired::PoolDisruption;
+use futures::StreamExt as _;
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
@@ -106,23 +107,76 @@ async fn each_config_is_read_once_and_one_that_cannot_be_read_spoils_no_other_ch
         config("broken", &json!({"config": {"ignition": {"version": "9.0.0"}}})),
         policy,
     ];
-    let change =
-        |from: &str, to: &str| (ChangeAsked { from: from.into(), to: to.into() }, PoolDisruption::default());
+    let change = |from: &str, to: &str| {
+        let change = ChangeAsked { from: from.into(), to: to.into() };
+        CostKey { change, pool: PoolDisruption::default() }
+    };
     let asked =
         vec![change("one", "two"), change("one", "three"), change("one", "gone"), change("broken", "two")];
     let (client, requests) = fake(objects.clone(), "");
-    let read = read_costs(&client, asked.clone()).await;
+    let read: BTreeMap<_, _> = read_costs(&client, asked.clone()).collect().await;
     let costs: Vec<_> =
-        read.iter().map(|(_, cost)| cost.as_ref().ok().map(|cost| cost.least.is_some())).collect();
+        asked.iter().map(|key| read[key].as_ref().ok().map(|cost| cost.least.is_some())).collect();
     assert_eq!(costs, [Some(true), Some(false), None, None], "{read:?}");
-    let why: Vec<String> = read.iter().filter_map(|(_, cost)| Some(cost.as_ref().err()?.chain())).collect();
+    let why: Vec<String> = asked.iter().filter_map(|key| Some(read[key].as_ref().err()?.chain())).collect();
     assert!(why[0].contains("machineconfig gone") && why[1].contains("machineconfig broken"), "{why:?}");
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     requests.lock().unwrap().iter().for_each(|request| *counts.entry(request.clone()).or_default() += 1);
     assert!(counts.len() == 6 && counts.values().all(|count| *count == 1), "{counts:?}");
     for refused in ["machineconfigurations", "machineconfigs/one"] {
         let (client, _) = fake(objects.clone(), refused);
-        let read = read_costs(&client, vec![change("one", "two")]).await;
+        let read: Vec<_> = read_costs(&client, vec![change("one", "two")]).collect().await;
         assert!(matches!(&read[0].1, Err(error) if error.is_forbidden()), "{refused}: {read:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn configs_are_read_several_at_a_time_and_one_without_an_answer_delays_no_other_change() {
+    // Each config takes a second, and the one that hangs has no answer.
+    let at_once = Arc::new(Mutex::new((0_usize, 0_usize)));
+    let counts = at_once.clone();
+    let serve = tower::service_fn(move |request: Request<Body>| {
+        let (path, counts) = (request.uri().path().to_owned(), counts.clone());
+        async move {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            let body = if name == "machineconfigurations" {
+                json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": []})
+            } else {
+                let busy = |add: bool| {
+                    let mut counts = counts.lock().unwrap();
+                    counts.0 = if add { counts.0 + 1 } else { counts.0 - 1 };
+                    counts.1 = counts.1.max(counts.0);
+                };
+                busy(true);
+                let takes = if name == "hangs" { 3600 } else { 1 };
+                tokio::time::sleep(std::time::Duration::from_secs(takes)).await;
+                busy(false);
+                config(name, &json!({}))
+            };
+            let body = Body::from(body.to_string().into_bytes());
+            Ok::<_, std::io::Error>(Response::builder().status(200).body(body).unwrap())
+        }
+    });
+    let client = Client::new(serve, "default");
+    let key = |from: String| CostKey {
+        change: ChangeAsked { from: from.into(), to: "new".into() },
+        pool: PoolDisruption::default(),
+    };
+    let froms = (0..20).map(|n| format!("c{n}"));
+    let begin = tokio::time::Instant::now();
+    let mut costs = read_costs(&client, froms.chain(["hangs".to_owned()]).map(key));
+    let mut known = 0;
+    while let Some((key, cost)) = costs.next().await {
+        if &*key.change.from == "hangs" {
+            assert!(cost.is_err(), "{cost:?}");
+            assert_eq!(known, 20, "it is the last one");
+        } else {
+            cost.unwrap();
+            known += 1;
+            assert!(begin.elapsed().as_secs() <= 4, "{key:?}: {:?}", begin.elapsed());
+        }
+    }
+    assert_eq!(known, 20);
+    let most = at_once.lock().unwrap().1;
+    assert!((2..=8).contains(&most), "{most} at once");
 }

@@ -3,6 +3,7 @@
 //! What it is not: the decision (see `policy` and `plan`), or the words (see `explain`).
 
 use crate::os_image::OsImageWait;
+use crate::policy::ChangeAsked;
 use crate::target::ImageWait;
 use crate::view::DaemonState;
 use api::k8s::Time;
@@ -55,11 +56,17 @@ pub enum Hold {
         until: Option<Time>,
         /// The reason, as it was written.
         reason: String,
+        /// Some changes may begin all the same, and it is not known whether the pool's is one of them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unknown: Option<UnknownCost>,
     },
     /// None of its policy's windows is open.
     OutsideWindow {
         /// When one opens; `None`: never.
         opens: Option<Time>,
+        /// Some changes may begin all the same, and it is not known whether the pool's is one of them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unknown: Option<UnknownCost>,
     },
     /// A gate does not hold, or that is unknown.
     Gate {
@@ -143,6 +150,8 @@ impl Hold {
     /// In one word, for the conditions of a policy.
     pub(crate) fn word(&self) -> &'static str {
         match self {
+            Self::Frozen { unknown: Some(UnknownCost { why: Some(_), .. }), .. }
+            | Self::OutsideWindow { unknown: Some(UnknownCost { why: Some(_), .. }), .. } => "CostUnknown",
             Self::Frozen { .. } => "Frozen",
             Self::OutsideWindow { .. } => "OutsideWindow",
             Self::Gate { state: GateState::Failed(_), .. } => "GateFailed",
@@ -174,6 +183,18 @@ impl Hold {
             | Self::Selector { .. } => "Pool",
         }
     }
+}
+
+/// A change of which it is not known what it costs a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnknownCost {
+    /// The change.
+    #[serde(flatten)]
+    pub change: ChangeAsked,
+    /// Why it is not known; `None`: nobody has looked yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<Arc<str>>,
 }
 
 /// Why a node is not available, or does not reach its config.

@@ -161,7 +161,11 @@ mod tests {
         then(
             &mut history,
             60,
-            plan("new", Some(Hold::Frozen { until: None, reason: String::new() }), Step::Waits(Wait::Pool)),
+            plan(
+                "new",
+                Some(Hold::Frozen { until: None, reason: String::new(), unknown: None }),
+                Step::Waits(Wait::Pool),
+            ),
         );
         then(&mut history, 5, plan("new", Some(gate), Step::Waits(Wait::Pool)));
         then(&mut history, 7, wait(Wait::Wave("canary".into())));

@@ -103,12 +103,7 @@ mod tests {
             nodes,
             ..PoolRow::default()
         };
-        let snapshot = |why: &str| Snapshot {
-            pools: vec![pool(vec![node(why)])],
-            unmanaged: vec![],
-            findings: vec![],
-            hidden_nodes: 0,
-        };
+        let snapshot = |why: &str| Snapshot { pools: vec![pool(vec![node(why)])], ..Snapshot::default() };
         let mut live = Live::new(Instant::now());
         assert_eq!(live.changes(&snapshot("waits")).len(), 2);
         assert_eq!(live.changes(&snapshot("waits")), Vec::<String>::new());

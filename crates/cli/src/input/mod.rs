@@ -1,7 +1,6 @@
-//! What is read: manifests that somebody wrote, dumps of a cluster, and answers on a terminal.
+//! What is read: manifests that somebody wrote, and answers on a terminal.
 //!
 //! What it is not: what the objects mean.
 
 pub(crate) mod confirm;
-pub(crate) mod dump;
 pub(crate) mod manifests;

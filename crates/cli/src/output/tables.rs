@@ -170,7 +170,7 @@ mod tests {
             node: None,
             message: "the pool is paused".to_owned(),
         };
-        Snapshot { pools: vec![pool], unmanaged: vec![], findings: vec![finding], hidden_nodes: 0 }
+        Snapshot { pools: vec![pool], findings: vec![finding], ..Snapshot::default() }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `mco status -w --until-updated` against a fake API server that refuses or never answers a list.
+//! `mco status` against a fake API server that refuses or never answers a list, most of it with `-w --until-updated`.
 //!
 //! Not here: a cluster that changes; the lab's tests cover that.
 
@@ -125,6 +125,12 @@ fn mco(args: &[&str]) -> Output {
 
 /// The exit code, and standard error.
 fn wait(server: &str, timeout: &str) -> (Option<i32>, String) {
+    let out = status(server, &["-w", "--until-updated", "--timeout", timeout]);
+    (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+}
+
+/// Runs `mco status` against a server.
+fn status(server: &str, arguments: &[&str]) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let kubeconfig = dir.path().join("kubeconfig");
     let text = format!(
@@ -133,8 +139,7 @@ fn wait(server: &str, timeout: &str) -> (Option<i32>, String) {
     );
     std::fs::write(&kubeconfig, text).unwrap();
     let kubeconfig = kubeconfig.to_str().unwrap();
-    let out = mco(&["status", "-w", "--until-updated", "--timeout", timeout, "--kubeconfig", kubeconfig]);
-    (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+    mco(&[&["status", "--kubeconfig", kubeconfig], arguments].concat())
 }
 
 #[test]
@@ -153,8 +158,8 @@ fn kinds_that_may_not_be_listed_count_as_absent_with_one_warning() {
         serve(updated(), vec![("featuregates", Answer::Forbidden), ("osimagestreams", Answer::Forbidden)]);
     let (code, said) = wait(&server, "20s");
     assert_eq!(code, Some(0), "{said}");
-    assert_eq!(said.matches("FeatureGate").count(), 1, "{said}");
-    assert_eq!(said.matches("OSImageStream").count(), 1, "{said}");
+    assert_eq!(said.matches("may not list FeatureGate").count(), 1, "{said}");
+    assert_eq!(said.matches("may not list OSImageStream").count(), 1, "{said}");
     let (code, said) = wait(&serve(updated(), vec![]), "20s");
     assert!(code == Some(0) && !said.contains("FeatureGate"), "{said}");
 }
@@ -184,4 +189,50 @@ fn a_new_reason_for_waiting_is_printed_once() {
         && last.starts_with("mco: not updated in time: ")),
         "{said}"
     );
+}
+
+/// A pool with a node that is to go on, and a policy whose window is shut and lets some changes pass.
+fn held_by_a_window() -> Vec<(&'static str, Vec<Value>)> {
+    let metadata = |name: &str| json!({"name": name, "uid": name, "resourceVersion": "1"});
+    let config = |name: &str| json!({"apiVersion": format!("{GROUP}/v1"), "kind": "MachineConfig", "metadata": metadata(name), "spec": {}});
+    let pool = json!({"metadata": metadata("worker"), "spec": {
+        "configuration": {"name": "rendered-worker-2"},
+        "nodeSelector": {"matchLabels": {"node-role.kubernetes.io/worker": ""}}}});
+    let mut node =
+        json!({"metadata": metadata("a"), "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    node["metadata"]["labels"] = json!({"node-role.kubernetes.io/worker": ""});
+    node["metadata"]["annotations"] = json!({
+        format!("{GROUP}/currentConfig"): "rendered-worker-1", format!("{GROUP}/desiredConfig"): "rendered-worker-1",
+        format!("{GROUP}/state"): "Done"});
+    // On a day that comes once in four years.
+    let windows = json!([{"name": "leap", "cron": "0 12 29 2 *", "duration": "1m"}]);
+    let policy = json!({"metadata": metadata("p"), "spec": {"pools": {"names": ["worker"]}, "windows": windows,
+        "maxDisruption": "Reload"}});
+    vec![
+        ("machineconfigs", vec![config("rendered-worker-1"), config("rendered-worker-2")]),
+        ("machineconfigpools", vec![pool]),
+        ("controllerconfigs", vec![]),
+        ("nodes", vec![node]),
+        ("rolloutpolicies", vec![policy]),
+        ("pods", vec![]),
+    ]
+}
+
+#[test]
+fn status_says_what_it_does_not_know() {
+    let objects = held_by_a_window();
+    let server = serve(objects.clone(), vec![("machineconfigurations", Answer::Forbidden)]);
+    let out = status(&server, &[]);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(0), "{said}");
+    assert_eq!(said.matches("it is not known what changes cost").count(), 1, "{said}");
+    let out = status(&server, &["--output", "json"]);
+    let shown: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let words = shown["unread"][0]["words"].as_str().unwrap_or_default();
+    assert!(words.contains("it is not known what changes cost"), "{shown}");
+    // Of a policy that may not be read, nobody knows either.
+    let objects = objects.into_iter().filter(|(kind, _)| *kind != "rolloutpolicies").collect();
+    let out = status(&serve(objects, vec![("rolloutpolicies", Answer::Forbidden)]), &["--exit-code"]);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(said.contains("mco: RolloutPolicies cannot be read"), "{said}");
 }

@@ -14,6 +14,7 @@ mod requests;
 use crate::queue::Pass;
 use crate::shared::Shared;
 use api::k8s::{ResourceExt, Time};
+use api::v1::MachineConfigPool;
 use api::v1alpha1::{DrainEnd, RolloutPolicy, RolloutPolicyStatus};
 use checks::Checks;
 use client::merge_patch::{bound_to_version, difference};
@@ -69,12 +70,12 @@ pub(crate) struct StatusWrites {
 }
 
 impl Policies {
-    /// What is known besides objects.
-    pub(crate) fn observations(&self) -> PolicyObservations {
+    /// What is known besides objects. `pools`: those that the plan is made for.
+    pub(crate) fn observations(&self, pools: &[&MachineConfigPool]) -> PolicyObservations {
         let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         PolicyObservations {
             sent: sent.iter().map(|(node, (_, since))| (node.clone(), *since)).collect(),
-            costs: self.costs.known(),
+            costs: self.costs.known(pools),
             ..self.checks.observations()
         }
     }

@@ -266,18 +266,21 @@ mod tests {
 
     #[test]
     fn why_a_pool_is_held_is_not_hidden() {
-        use rollout::{Hold, policy::GateState};
+        use rollout::Hold;
+        use rollout::policy::{ChangeAsked, GateState, UnknownCost};
         let (shop, why) = (|| "shop".into(), || "two of three are gone".to_owned());
         let gate = |state| Hold::Gate { gate: shop(), state };
         let time = || api::k8s::Time("2026-01-01T00:00:00Z".parse().unwrap());
         let config = || std::sync::Arc::<str>::from("rendered-worker-00000000000000000000000000000001");
+        let change = || ChangeAsked { from: config(), to: config() };
+        let unknown = || UnknownCost { change: change(), why: Some("machineconfig a: no answer".into()) };
         for hold in [
             Hold::Paused,
             Hold::NothingRendered,
             Hold::ConfigMissing(config()),
-            Hold::Frozen { until: Some(time()), reason: "year-end".to_owned() },
-            Hold::OutsideWindow { opens: Some(time()) },
-            Hold::OutsideWindow { opens: None },
+            Hold::Frozen { until: Some(time()), reason: "year-end".to_owned(), unknown: None },
+            Hold::OutsideWindow { opens: Some(time()), unknown: None },
+            Hold::OutsideWindow { opens: None, unknown: Some(unknown()) },
             gate(GateState::Passed),
             gate(GateState::Failing(why())),
             gate(GateState::Failed(why())),

@@ -3,9 +3,13 @@
 //!
 //! What it is not: a promise. The pace is that of the pool's last rollout, and an approval takes as long as a person takes.
 
-use crate::change::parsed::ParsedConfigs;
+use crate::change::disruption_policy;
+use crate::change::parsed::{ParsedConfigs, unreadable};
+use crate::objects::configs;
+use crate::status::change_costs::cost_key;
 use api::conditions::{get_true, of_object};
 use api::names::node_condition::UPDATED;
+use api::text::chain;
 use api::v1alpha1::{RolloutPolicy, Wave};
 use desired::PoolDisruption;
 use host::DisruptionPolicy;
@@ -84,30 +88,68 @@ pub(crate) fn policy_of(policy: &DisruptionPolicy, situation: &Situation, pool: 
     policy.clone().for_pool(&PoolDisruption::of(notes))
 }
 
+/// What the changes cost that nodes of a situation are on their way with, or may take next, as far as the MachineConfigs are among
+/// these objects.
+pub(crate) fn costs_among(objects: &[(String, Value)], situation: &Situation) -> Costs {
+    if !situation.asks_for_costs() {
+        return Costs::new();
+    }
+    let targets = situation.pools.values().map(|pool| &*pool.spec.configuration.name);
+    let changes = changes(situation, targets);
+    let configs = configs(objects).map_err(|error| chain(&error));
+    let policy = disruption_policy(objects).map_err(|error| chain(&error));
+    match (configs, policy) {
+        (Ok(configs), Ok(policy)) => costs_of(&policy, &ParsedConfigs::new(&configs, []), situation, changes),
+        (Err(why), _) | (_, Err(why)) => {
+            let why: Arc<str> = why.into();
+            changes.into_iter().map(|change| (change, Err(why.clone()))).collect()
+        }
+    }
+}
+
 /// What the change to a config costs the nodes of a situation, for windows that let some changes pass, and what the changes cost
-/// that nodes are on their way with: one that reboots anyway may take the new config along.
+/// that nodes are on their way with.
 pub(crate) fn costs(
     policy: &DisruptionPolicy,
     configs: &ParsedConfigs<'_>,
     situation: &Situation,
-    pool: &str,
     target: &str,
 ) -> Costs {
-    let policy = policy_of(policy, situation, pool);
-    let target: Arc<str> = target.into();
-    let changes: BTreeSet<(&Arc<str>, &Arc<str>)> = situation
-        .nodes
-        .values()
-        .filter_map(|node| Some((node.current_config.as_ref()?, node.desired_config.as_ref())))
-        .flat_map(|(from, desired)| [Some((from, &target)), desired.map(|to| (from, to))])
-        .flatten()
-        .collect();
-    let cost = |(from, to): (&Arc<str>, &Arc<str>)| {
-        let (old, new) = (configs.get(from)?, configs.get(to)?);
-        let cost = lookups::change_cost((*old).as_ref().ok()?, (*new).as_ref().ok()?, &policy);
-        Some((ChangeAsked { from: from.clone(), to: to.clone() }, cost))
+    costs_of(policy, configs, situation, changes(situation, [target]))
+}
+
+/// The changes to these configs from those that nodes are in, and the changes that nodes are on their way with: one that reboots
+/// anyway may take the next config along.
+fn changes<'a>(situation: &Situation, targets: impl IntoIterator<Item = &'a str>) -> BTreeSet<ChangeAsked> {
+    let targets: Vec<Arc<str>> = targets.into_iter().map(Arc::from).collect();
+    let nodes = situation.nodes.values();
+    let all = nodes.filter_map(|node| Some((node.current_config.as_ref()?, node.desired_config.as_ref())));
+    all.flat_map(|(from, desired)| {
+        let to = targets.iter().chain(desired);
+        to.map(|to| ChangeAsked { from: from.clone(), to: to.clone() })
+    })
+    .collect()
+}
+
+/// What changes cost with the settings of the pools that they lead to, or why that is not known.
+fn costs_of(
+    policy: &DisruptionPolicy,
+    configs: &ParsedConfigs<'_>,
+    situation: &Situation,
+    changes: BTreeSet<ChangeAsked>,
+) -> Costs {
+    let missing = |name: &str| format!("MachineConfig {name} is not in the input");
+    let cost = |change: &ChangeAsked| {
+        let parsed = |name| configs.get(name).ok_or_else(|| missing(name));
+        let (old, new) = (parsed(&change.from)?, parsed(&change.to)?);
+        let policy = policy.clone().for_pool(&cost_key(&situation.pools, change).pool);
+        match (&*old, &*new) {
+            (Ok(old), Ok(new)) => Ok(lookups::change_cost(old, new, &policy)),
+            (Err(bad), _) => Err(unreadable(&change.from, bad)),
+            (_, Err(bad)) => Err(unreadable(&change.to, bad)),
+        }
     };
-    changes.into_iter().filter_map(cost).collect()
+    changes.into_iter().map(|change| (change.clone(), cost(&change).map_err(Arc::from))).collect()
 }
 
 /// The nodes of a queue whose drains would wait or lose something, in the queue's order.

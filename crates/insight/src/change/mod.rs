@@ -20,7 +20,9 @@ pub use crate::change::os_image::PulledImage;
 use crate::change::parsed::{Parsed, ParsedConfigs, name_of};
 use crate::change::rendering::{RenderWith, UnrenderableError, rendered};
 use crate::change::settings::{regenerate, without_settings};
-use crate::objects::{Objects, UnreadableConfig, configs, is, merged_over, pool_of, situation, without};
+use crate::objects::{
+    Objects, UnreadableConfig, configs, is, merged_over, pool_of, situation_without_costs, without,
+};
 use api::k8s::Time;
 use api::v1::{ControllerConfig, MachineConfig};
 use desired::mask::Secrets;
@@ -240,7 +242,7 @@ impl ChangePlan {
             let target = name_of(to);
             let from = before.pools.get(pool).map(|p| p.spec.configuration.name.as_str()).unwrap_or_default();
             // The change may also be one of pools or nodes: a pause, another limit, another selector.
-            let mut then = situation(changed)?.with_target(pool, target);
+            let mut then = situation_without_costs(changed)?.with_target(pool, target);
             // Other pools keep their rendered config: the manifest of a pool does not name one.
             for (other, was) in before.pools.iter().filter(|(other, _)| *other != pool) {
                 if then.pools.contains_key(other) {
@@ -252,7 +254,7 @@ impl ChangePlan {
             if from == target && goes(&then).is_subset(&goes(before)) {
                 continue;
             }
-            then.costs = impact::costs(view.policy, &parsed, &then, pool, target);
+            then.costs = impact::costs(view.policy, &parsed, &then, target);
             let mut change = PoolChange::between(view, &parsed, &then, pool, from, to)?;
             let done = impact::finish_times(changed.iter().map(|(_, v)| v), pool);
             change.time = impact::time(&then, pool, change.nodes.len(), &done);
@@ -285,7 +287,13 @@ impl PoolChange {
         from: &str,
         to: &MachineConfig,
     ) -> Result<Self, ChangeError> {
-        Self::between(view, &ParsedConfigs::new(view.configs, [to]), then, pool, from, to)
+        let parsed = ParsedConfigs::new(view.configs, [to]);
+        if !then.asks_for_costs() {
+            return Self::between(view, &parsed, then, pool, from, to);
+        }
+        let mut then = then.clone();
+        then.costs.extend(impact::costs(view.policy, &parsed, &then, name_of(to)));
+        Self::between(view, &parsed, &then, pool, from, to)
     }
 
     fn between(

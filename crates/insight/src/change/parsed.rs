@@ -66,9 +66,12 @@ fn side<'a>(one: Option<&'a (&'a MachineConfig, Rc<Parsed>)>) -> Result<Option<D
     let Some((object, parsed)) = one else { return Ok(None) };
     match &**parsed {
         Ok(host) => Ok(Some(DiffSide { object, config: &host.config })),
-        Err(bad) => {
-            let why: Vec<String> = bad.iter().map(|b| format!("{}: {}", b.path, b.why)).collect();
-            Err(format!("MachineConfig {}: {}", name_of(object), why.join("; ")))
-        }
+        Err(bad) => Err(unreadable(name_of(object), bad)),
     }
+}
+
+/// Why a config cannot be read, in words.
+pub(crate) fn unreadable(name: &str, bad: &[Irreconcilable]) -> String {
+    let why: Vec<String> = bad.iter().map(|b| format!("{}: {}", b.path, b.why)).collect();
+    format!("MachineConfig {name}: {}", why.join("; "))
 }

@@ -3,11 +3,12 @@
 //! What it is not: objects from files, which the program reads, or the meaning of objects (see `objects`).
 
 use crate::objects::settings_kinds::{CONFIG, SETTINGS};
-use crate::objects::{Objects, object};
+use crate::objects::{Objects, has_no_streams, is, object};
+use crate::status::watches::ConfigImage;
 use api::k8s::{Node, Pod, PodDisruptionBudget};
-use api::names::GROUP;
+use api::names::{GROUP, own};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
-use client::{CallError, call};
+use client::{CallError, call_within};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, ObjectList};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
 use serde::Serialize;
@@ -16,9 +17,14 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// An API server that needs longer for all lists counts as unreachable.
-const LISTS_TIMEOUT: Duration = Duration::from_secs(120);
+const LISTS_TIMEOUT: Duration = Duration::from_secs(600);
+/// The limit of one request. It has the time to transfer an answer of several megabytes over a slow line.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Objects in one answer.
 const PAGE: u32 = 500;
+/// MachineConfigs with their contents in one answer. Each may have more than a megabyte, and all of an answer is in the memory of both
+/// sides at once.
+const PAGE_OF_CONTENTS: u32 = 20;
 
 /// Optional kinds.
 const OPTIONAL: [(&str, &str, &str); 9] = [
@@ -75,30 +81,72 @@ impl Listed {
     }
 }
 
-/// The objects that a plan needs. MachineConfigs, which are megabytes, are listed with their contents only on request.
+/// The objects that the plan of a change needs: all MachineConfigs with their contents, which are megabytes, and the settings that
+/// MachineConfigs are made of.
 ///
 /// # Errors
 /// A list that failed, or no answer in time.
-pub async fn for_planning(client: &kube::Client, contents: bool) -> Result<Listed, ListError> {
+pub async fn for_planning(client: &kube::Client) -> Result<Listed, ListError> {
     let lists = async {
-        let mut all = Listed::default();
-        let objects = &mut all.objects;
-        objects.extend(list::<MachineConfigPool>(client, GROUP, "MachineConfigPool").await?);
-        objects.extend(list::<ControllerConfig>(client, GROUP, "ControllerConfig").await?);
-        objects.extend(list::<Node>(client, "", "Node").await?);
-        objects.extend(match contents {
-            true => list::<MachineConfig>(client, GROUP, "MachineConfig").await?,
-            false => list::<PartialObjectMeta<MachineConfig>>(client, GROUP, "MachineConfig").await?,
-        });
-        let settings = SETTINGS.iter().filter(|_| contents);
-        for (group, version, kind) in OPTIONAL.iter().chain(settings) {
+        let mut all = but_for_configs(client).await?;
+        for (group, version, kind) in &SETTINGS {
             all.extend(list_if_there(client, group, version, kind).await?);
         }
-        all.objects.extend(list::<Pod>(client, "", "Pod").await?);
-        all.objects.extend(list::<PodDisruptionBudget>(client, "policy", "PodDisruptionBudget").await?);
+        all.objects.extend(configs_with_contents(client).await?);
         Ok(all)
     };
     tokio::time::timeout(LISTS_TIMEOUT, lists).await.map_err(|_| ListError::Late)?
+}
+
+/// The objects that a plan of what is under way needs. Of the MachineConfigs only the metadata is there; where the plan depends on
+/// their images, `spec` is there as well, with nothing but the image in it. They are no contents: do not render them.
+///
+/// # Errors
+/// As [`for_planning`].
+pub(super) async fn for_present_plan(client: &kube::Client) -> Result<Listed, ListError> {
+    let lists = async {
+        let mut all = but_for_configs(client).await?;
+        let configs = match needs_images(&all.objects) {
+            true => {
+                let api =
+                    Api::<ConfigImage>::all_with(client.clone(), &ApiResource::erase::<MachineConfig>(&()));
+                list_of(&api, PAGE_OF_CONTENTS, GROUP, "MachineConfig").await?
+            }
+            false => list::<PartialObjectMeta<MachineConfig>>(client, GROUP, "MachineConfig").await?,
+        };
+        all.objects.extend(configs);
+        Ok(all)
+    };
+    tokio::time::timeout(LISTS_TIMEOUT, lists).await.map_err(|_| ListError::Late)?
+}
+
+/// The objects that every plan needs, without the MachineConfigs.
+async fn but_for_configs(client: &kube::Client) -> Result<Listed, ListError> {
+    let mut all = Listed::default();
+    let objects = &mut all.objects;
+    objects.extend(list::<MachineConfigPool>(client, GROUP, "MachineConfigPool").await?);
+    objects.extend(list::<ControllerConfig>(client, GROUP, "ControllerConfig").await?);
+    objects.extend(list::<Node>(client, "", "Node").await?);
+    for (group, version, kind) in &OPTIONAL {
+        all.extend(list_if_there(client, group, version, kind).await?);
+    }
+    all.objects.extend(list::<Pod>(client, "", "Pod").await?);
+    all.objects.extend(list::<PodDisruptionBudget>(client, "policy", "PodDisruptionBudget").await?);
+    Ok(all)
+}
+
+/// Whether a plan depends on the images of configs, besides what the controller has left in their annotations: streams are used, or
+/// images are fetched ahead.
+fn needs_images(objects: &Objects) -> bool {
+    let has_streams = objects.iter().any(|(_, v)| is(v, GROUP, "OSImageStream")) && !has_no_streams(objects);
+    let fetches = |v: &Value| {
+        is(v, GROUP, "MachineConfigPool") && v["metadata"]["annotations"].get(own::PREFETCH).is_some()
+    };
+    has_streams || objects.iter().any(|(_, v)| fetches(v))
+}
+
+async fn configs_with_contents(client: &kube::Client) -> Result<Objects, ListError> {
+    list_of(&Api::<MachineConfig>::all(client.clone()), PAGE_OF_CONTENTS, GROUP, "MachineConfig").await
 }
 
 /// What a pool's rendered config follows from: pools, MachineConfigs with their contents, and what says which OS images they
@@ -111,7 +159,7 @@ pub async fn for_rendering(client: &kube::Client) -> Result<Listed, ListError> {
         let mut all = Listed::default();
         all.objects.extend(list::<MachineConfigPool>(client, GROUP, "MachineConfigPool").await?);
         all.objects.extend(list::<ControllerConfig>(client, GROUP, "ControllerConfig").await?);
-        all.objects.extend(list::<MachineConfig>(client, GROUP, "MachineConfig").await?);
+        all.objects.extend(configs_with_contents(client).await?);
         for (group, version, kind) in [(GROUP, "v1", "OSImageStream"), (CONFIG, "v1", "FeatureGate")] {
             all.extend(list_if_there(client, group, version, kind).await?);
         }
@@ -129,12 +177,10 @@ async fn list_if_there(
 ) -> Result<Listed, ListError> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let all = ListParams::default();
-    match call(|| cannot_list(kind), api.list(&all)).await {
-        Ok(found) => {
-            let objects = found.items.iter().map(|o| versioned(o, group, version, kind)).collect();
-            Ok(Listed { objects, forbidden: vec![] })
-        }
+    let mut objects = Objects::new();
+    let each = |object: DynamicObject| objects.push(versioned(&object, group, version, kind));
+    match pages_of(PAGE, |params| page(&api, kind, params), each).await {
+        Ok(()) => Ok(Listed { objects, forbidden: vec![] }),
         Err(error) if error.is_absent_or_forbidden() => {
             let forbidden = error.is_forbidden().then(|| kind.to_owned());
             Ok(Listed { objects: vec![], forbidden: forbidden.into_iter().collect() })
@@ -147,17 +193,33 @@ async fn list<K>(client: &kube::Client, group: &str, kind: &str) -> Result<Objec
 where
     K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize + std::fmt::Debug,
 {
-    let api = Api::<K>::all(client.clone());
-    let page = |params: ListParams| {
-        let api = api.clone();
-        async move { call(|| cannot_list(kind), api.list(&params)).await }
-    };
+    list_of(&Api::<K>::all(client.clone()), PAGE, group, kind).await
+}
+
+/// All objects of a kind that every installation has, as many in one answer.
+async fn list_of<K>(api: &Api<K>, limit: u32, group: &str, kind: &str) -> Result<Objects, ListError>
+where
+    K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+{
     let mut all = Objects::new();
-    match pages(page, |object: K| all.push(document(&object, group, kind))).await {
+    match pages_of(
+        limit,
+        |params| page(api, kind, params),
+        |object: K| all.push(document(&object, group, kind)),
+    )
+    .await
+    {
         Ok(()) => Ok(all),
         Err(error) if error.is_not_found() => Err(ListError::NotInstalled(error)),
         Err(error) => Err(error.into()),
     }
+}
+
+async fn page<K>(api: &Api<K>, kind: &str, params: ListParams) -> Result<ObjectList<K>, CallError>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    call_within(PAGE_TIMEOUT, || cannot_list(kind), api.list(&params)).await
 }
 
 fn cannot_list(kind: &str) -> String {
@@ -168,14 +230,23 @@ fn cannot_list(kind: &str) -> String {
 ///
 /// # Errors
 /// That of the first request that fails.
-pub async fn pages<K: Clone, E, F>(
+pub async fn pages<K: Clone, E, F>(page: impl FnMut(ListParams) -> F, each: impl FnMut(K)) -> Result<(), E>
+where
+    F: Future<Output = Result<ObjectList<K>, E>>,
+{
+    pages_of(PAGE, page, each).await
+}
+
+/// The same with as many objects in one answer.
+async fn pages_of<K: Clone, E, F>(
+    limit: u32,
     mut page: impl FnMut(ListParams) -> F,
     mut each: impl FnMut(K),
 ) -> Result<(), E>
 where
     F: Future<Output = Result<ObjectList<K>, E>>,
 {
-    let mut params = ListParams::default().limit(PAGE);
+    let mut params = ListParams::default().limit(limit);
     loop {
         let list = page(params.clone()).await?;
         list.items.into_iter().for_each(&mut each);
@@ -202,6 +273,7 @@ fn versioned(of: &impl Serialize, group: &str, version: &str, kind: &str) -> (St
 mod tests {
     use super::*;
     use kube::client::Body;
+    use std::sync::{Arc, Mutex};
     use tokio::time::Instant;
 
     /// An API server that answers each request with this code; 0: it breaks the connection, 1: it never answers.
@@ -226,7 +298,7 @@ mod tests {
             (403, format!("{list}: no (403 R)"), true, false),
             (503, format!("{list}: no (503 R)"), false, true),
             (0, format!("{list}: "), false, true),
-            (1, format!("{list}: no answer within 30 s"), false, true),
+            (1, format!("{list}: no answer within 60 s"), false, true),
             (404, "the cluster has no MachineConfigPools and MachineConfigs".to_owned(), false, false),
         ] {
             let begin = Instant::now();
@@ -234,8 +306,49 @@ mod tests {
             assert!(client::chain(&error).starts_with(&says), "{}", client::chain(&error));
             let is_outage = matches!(&error, ListError::Call(error) if error.is_outage());
             assert_eq!((error.is_forbidden(), is_outage), (forbidden, outage), "{code}: {error:?}");
-            assert!(begin.elapsed() <= client::REQUEST_TIMEOUT * 2, "{code}: {:?}", begin.elapsed());
+            assert!(begin.elapsed() <= PAGE_TIMEOUT * 2, "{code}: {:?}", begin.elapsed());
         }
+    }
+
+    /// An API server that sends each page after this time. Its MachineConfigs are two pages.
+    fn slow(takes: Duration, asked: Arc<Mutex<Vec<String>>>) -> kube::Client {
+        let serve = tower::service_fn(move |request: http::Request<Body>| {
+            let asked = asked.clone();
+            async move {
+                let kind = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+                let query = request.uri().query().unwrap_or_default().to_owned();
+                tokio::time::sleep(takes).await;
+                asked.lock().unwrap().push(format!("{kind}?{query}"));
+                let known =
+                    ["machineconfigpools", "controllerconfigs", "machineconfigs"].contains(&kind.as_str());
+                let (code, body) = match known {
+                    true if kind == "machineconfigs" && !query.contains("continue") => (
+                        200,
+                        json!({"metadata": {"continue": "next"}, "items": [{"metadata": {"name": "a"}, "spec": {}}]}),
+                    ),
+                    true => {
+                        (200, json!({"metadata": {}, "items": [{"metadata": {"name": "b"}, "spec": {}}]}))
+                    }
+                    false => {
+                        (404, json!({"kind": "Status", "code": 404, "message": "no", "reason": "NotFound"}))
+                    }
+                };
+                let body = Body::from(body.to_string().into_bytes());
+                Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        kube::Client::new(serve, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_lists_over_a_slow_line_are_waited_for_and_come_in_small_pages() {
+        let asked = Arc::new(Mutex::new(vec![]));
+        let listed = for_rendering(&slow(Duration::from_secs(40), asked.clone())).await.unwrap();
+        let names = listed.objects.iter().map(|(_, v)| v["metadata"]["name"].as_str().unwrap().to_owned());
+        assert_eq!(names.collect::<Vec<_>>(), ["b", "b", "a", "b"]);
+        let asked = asked.lock().unwrap();
+        let configs: Vec<&String> = asked.iter().filter(|of| of.starts_with("machineconfigs?")).collect();
+        assert!(configs.len() == 2 && configs.iter().all(|of| of.contains("limit=20")), "{asked:?}");
     }
 
     #[test]

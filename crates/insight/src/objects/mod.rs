@@ -1,10 +1,13 @@
-//! Objects from a cluster or from files, as the input of a plan, and with a change applied to them. Pure.
+//! Objects from a cluster ([`lists`]) or from files ([`dump`]), as the input of a plan, and with a change applied to them.
 //!
-//! What it is not: the reading of files and lists.
+//! What it is not: a decision.
 
+pub(crate) mod dump;
 pub(crate) mod lists;
+pub(crate) mod now;
 pub(crate) mod settings_kinds;
 
+use crate::change::impact;
 use crate::objects::settings_kinds::FEATURE_GATE;
 use api::names::{CLUSTER, GROUP, annotation};
 use api::rendered::RenderedName;
@@ -30,11 +33,21 @@ pub struct UnreadableConfig {
 }
 
 /// The cluster that these objects are, as the controller sees it: if the cluster's FeatureGate switches
-/// OSImageStreams off, they are ignored.
+/// OSImageStreams off, they are ignored. What changes cost a node is computed from the MachineConfigs among them, where a policy asks.
 ///
 /// # Errors
 /// An object of a kind that matters and that cannot be read.
 pub fn situation(objects: &[(String, Value)]) -> Result<Situation, SituationError> {
+    let mut situation = situation_without_costs(objects)?;
+    situation.costs = impact::costs_among(objects, &situation);
+    Ok(situation)
+}
+
+/// The same without what changes cost.
+///
+/// # Errors
+/// As [`situation`].
+pub(crate) fn situation_without_costs(objects: &[(String, Value)]) -> Result<Situation, SituationError> {
     let off = has_no_streams(objects);
     let counts = |value: &Value| !(off && value["kind"] == "OSImageStream");
     let all = objects.iter().filter(|(_, value)| counts(value));
@@ -42,7 +55,7 @@ pub fn situation(objects: &[(String, Value)]) -> Result<Situation, SituationErro
 }
 
 /// Whether the FeatureGate among the objects switches OSImageStreams off.
-fn has_no_streams(objects: &[(String, Value)]) -> bool {
+pub(crate) fn has_no_streams(objects: &[(String, Value)]) -> bool {
     // Only this one counts, as for the controller.
     let is_gate = |v: &&Value| is(v, FEATURE_GATE.0, FEATURE_GATE.1) && v["metadata"]["name"] == CLUSTER;
     render::streams::switched_off(objects.iter().map(|(_, v)| v).find(is_gate))

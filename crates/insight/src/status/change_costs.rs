@@ -4,11 +4,12 @@
 //!
 //! What it is not: the computation (see `lookups`), or the choice of the changes (see `rollout::plan`).
 
-use crate::status::looked_up::{LookedUp, LookupRule, Seen, Unseen};
-use api::rendered::RenderedName;
+use crate::status::looked_up::{Answers, LookedUp, LookupRule, Unseen};
 use api::v1::MachineConfigPool;
 use desired::PoolDisruption;
+use futures::StreamExt as _;
 use kube::Client;
+use lookups::CostKey;
 use rollout::RolloutPlan;
 use rollout::policy::{ChangeAsked, ChangeCost, Costs};
 use std::collections::BTreeMap;
@@ -17,30 +18,26 @@ use std::time::Duration;
 /// A cost is computed again after this time: the cluster's disruption policy may have changed. The controller does the same.
 const EVERY: Duration = Duration::from_secs(300);
 
-/// A change, and what the pool that it leads to sets for the disruption of its nodes.
-type Asked = (ChangeAsked, PoolDisruption);
-
 /// What is known of costs.
-pub(super) struct ChangeCosts(LookedUp<Asked, ChangeCost>);
+pub(super) struct ChangeCosts(LookedUp<CostKey, ChangeCost>);
 
-fn pool_disruption(pools: &BTreeMap<String, MachineConfigPool>, change: &ChangeAsked) -> PoolDisruption {
-    let pool = RenderedName::parse(&change.to).and_then(|name| pools.get(name.pool));
-    PoolDisruption::of(pool.and_then(|pool| pool.metadata.annotations.as_ref()))
+/// What a change is asked for by, with the pools as they are now.
+pub(crate) fn cost_key(pools: &BTreeMap<String, MachineConfigPool>, change: &ChangeAsked) -> CostKey {
+    let notes = |pool: &str| pools.get(pool).and_then(|pool| pool.metadata.annotations.as_ref());
+    CostKey::of(change, |pool| PoolDisruption::of(notes(pool)))
 }
 
 impl ChangeCosts {
     pub(super) fn new(client: Client) -> Self {
-        Self(LookedUp::new(
-            client,
-            LookupRule { look: |client, asked| Box::pin(look(client, asked)), every: EVERY, counts: None },
-        ))
+        Self(LookedUp::new(client, LookupRule { look, every: EVERY, counts: None }))
     }
 
-    /// What changes cost, as far as it is known, with the pools' present settings.
+    /// What changes cost with the pools' present settings, or why that is not known.
     pub(super) fn costs(&self, pools: &BTreeMap<String, MachineConfigPool>) -> Costs {
-        let is_current = |(change, pool): &Asked| *pool == pool_disruption(pools, change);
-        let known = self.0.known().filter(|(asked, _)| is_current(asked));
-        known.map(|((change, _), cost)| (change.clone(), *cost)).collect()
+        let known = self.0.known().map(|(key, cost)| (key, Ok(*cost)));
+        let failed = self.0.failures().map(|(key, why)| (key, Err(why.into())));
+        let current = known.chain(failed).filter(|(key, _)| **key == cost_key(pools, &key.change));
+        current.map(|(key, cost)| (key.change.clone(), cost)).collect()
     }
 
     /// What is not known: the kind that cannot be read, and what follows from that, as a sentence.
@@ -51,14 +48,22 @@ impl ChangeCosts {
                 "MachineConfigs and MachineConfigurations cannot be read, so it is not known what changes cost: {shown}"
             ));
         }
-        let ((ChangeAsked { from, to }, _), why) = self.0.failure()?;
-        Some(format!("what the change from {from} to {to} costs a node is not known ({why}): {shown}"))
+        if let Some((CostKey { change: ChangeAsked { from, to }, .. }, why)) = self.0.failures().next() {
+            return Some(format!(
+                "what the change from {from} to {to} costs a node is not known ({why}): {shown}"
+            ));
+        }
+        match self.0.unanswered() {
+            0 => None,
+            1 => Some(format!("it is not known yet what a change costs: {shown}")),
+            more => Some(format!("it is not known yet what {more} changes cost: {shown}")),
+        }
     }
 
     /// Takes the changes that a plan asks about.
     pub(super) fn request(&self, plan: &RolloutPlan, pools: &BTreeMap<String, MachineConfigPool>) {
         let changes = plan.pools.iter().filter_map(|pool| pool.policy.as_ref()).flat_map(|p| &p.changes);
-        self.0.request(changes.map(|change| (change.clone(), pool_disruption(pools, change))).collect());
+        self.0.request(changes.map(|change| cost_key(pools, change)).collect());
     }
 
     /// Whether the last plan asks about changes whose cost is to be read now.
@@ -72,12 +77,11 @@ impl ChangeCosts {
     }
 }
 
-async fn look(client: Client, asked: Vec<Asked>) -> Seen<Asked, ChangeCost> {
-    let read = lookups::read_costs(&client, asked).await.into_iter();
-    let seen = read.map(|(asked, cost)| match cost {
-        Ok(cost) => (asked, Ok(cost)),
-        Err(error) if error.is_forbidden() => (asked, Err(Unseen::Forbidden)),
-        Err(error) => (asked, Err(Unseen::Failed(error.chain()))),
+fn look(client: &Client, asked: Vec<CostKey>) -> Answers<CostKey, ChangeCost> {
+    let seen = lookups::read_costs(client, asked).map(|(key, cost)| match cost {
+        Ok(cost) => (key, Ok(cost)),
+        Err(error) if error.is_forbidden() => (key, Err(Unseen::Forbidden)),
+        Err(error) => (key, Err(Unseen::Failed(error.chain()))),
     });
-    seen.collect()
+    seen.boxed()
 }

@@ -4,7 +4,8 @@
 //!
 //! What it is not: the judgement of pods and budgets (see `lookups`), or the choice of the nodes (see `rollout::plan`).
 
-use crate::status::looked_up::{LookedUp, LookupRule, Seen, Unseen};
+use crate::status::looked_up::{Answers, LookedUp, LookupRule, Unseen};
+use futures::{FutureExt as _, StreamExt as _, stream};
 use kube::Client;
 use rollout::RolloutPlan;
 use rollout::drain::{OUTLOOK_INTERVAL, OUTLOOK_MAX_AGE, Outlook};
@@ -18,11 +19,7 @@ impl DrainOutlooks {
     pub(super) fn new(client: Client) -> Self {
         Self(LookedUp::new(
             client,
-            LookupRule {
-                look: |client, nodes| Box::pin(look(client, nodes)),
-                every: OUTLOOK_INTERVAL,
-                counts: Some(OUTLOOK_MAX_AGE),
-            },
+            LookupRule { look, every: OUTLOOK_INTERVAL, counts: Some(OUTLOOK_MAX_AGE) },
         ))
     }
 
@@ -32,12 +29,15 @@ impl DrainOutlooks {
         (!self.0.is_refused()).then_some(known)
     }
 
-    /// What is not known because this person may not look, as a sentence.
-    pub(super) fn unread(&self) -> Option<&'static str> {
-        self.0.is_refused().then_some(
-            "pods and PodDisruptionBudgets cannot be read: in pools whose RolloutPolicy has spec.drain, the controller may let \
-             other nodes go first",
-        )
+    /// What is not known because this person may not look, or nobody has looked yet, as a sentence.
+    pub(super) fn unread(&self) -> Option<String> {
+        let follows =
+            "in pools whose RolloutPolicy has spec.drain, the controller may let other nodes go first";
+        if self.0.is_refused() {
+            return Some(format!("pods and PodDisruptionBudgets cannot be read: {follows}"));
+        }
+        let count = self.0.unanswered();
+        (count > 0).then(|| format!("the pods of {count} nodes are not read yet: {follows}"))
     }
 
     /// Takes the nodes that a plan asks about. One that is made after a refusal asks about none; the nodes of before are
@@ -60,12 +60,13 @@ impl DrainOutlooks {
     }
 }
 
-async fn look(client: Client, nodes: Vec<Arc<str>>) -> Seen<Arc<str>, Outlook> {
-    let inspected = lookups::inspect_drains(&client, &nodes).await.into_iter();
-    let seen = inspected.map(|(node, seen)| match seen {
+fn look(client: &Client, nodes: Vec<Arc<str>>) -> Answers<Arc<str>, Outlook> {
+    let client = client.clone();
+    let inspected = async move { lookups::inspect_drains(&client, &nodes).await };
+    let seen = inspected.map(stream::iter).flatten_stream().map(|(node, seen)| match seen {
         Ok(outlook) => (node, Ok(outlook)),
         Err(error) if error.is_forbidden() => (node, Err(Unseen::Forbidden)),
         Err(error) => (node, Ok(Outlook::unread(&error.chain()))),
     });
-    seen.collect()
+    seen.boxed()
 }

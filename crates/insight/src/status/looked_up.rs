@@ -3,7 +3,8 @@
 //! What it is not: the lookups themselves (see the crate `lookups`), or the keys that a plan asks for (see `drain_outlooks` and
 //! `change_costs`).
 
-use futures::future::BoxFuture;
+use futures::stream::{BoxStream, ReadyChunks};
+use futures::{FutureExt as _, StreamExt as _};
 use kube::Client;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -25,17 +26,27 @@ pub(super) enum Unseen {
     Failed(String),
 }
 
-/// The answers to some keys.
-pub(super) type Seen<K, V> = Vec<(K, Result<V, Unseen>)>;
+/// An answer to each of some keys, as they come.
+pub(super) type Answers<K, V> = BoxStream<'static, (K, Result<V, Unseen>)>;
+
+/// As many answers that came together are taken at once: what is known is compared only once for them.
+const TOGETHER: usize = 1000;
 
 /// What is looked up, and how long an answer counts.
 pub(super) struct LookupRule<K, V> {
     /// Looks these keys up.
-    pub(super) look: fn(Client, Vec<K>) -> BoxFuture<'static, Seen<K, V>>,
+    pub(super) look: fn(&Client, Vec<K>) -> Answers<K, V>,
     /// An answer is renewed after this time.
     pub(super) every: Duration,
     /// An answer counts this long. `None`: until a newer one is there, or nobody asks for it any more.
     pub(super) counts: Option<Duration>,
+}
+
+/// A lookup of some keys that is not at its end.
+struct Lookup<K, V> {
+    answers: ReadyChunks<Answers<K, V>>,
+    /// One of its answers was a refusal.
+    refused: bool,
 }
 
 /// Answers by key.
@@ -48,7 +59,7 @@ pub(super) struct LookedUp<K, V> {
     again: BTreeMap<K, Instant>,
     /// The keys that the last plan asks for.
     wanted: Mutex<BTreeSet<K>>,
-    under_way: Option<BoxFuture<'static, Seen<K, V>>>,
+    under_way: Option<Lookup<K, V>>,
     /// When this person was refused; `None`: the last lookup was not refused.
     refused: Option<Instant>,
     /// Why the last lookup of a key failed that has no answer.
@@ -80,9 +91,16 @@ impl<K: Ord + Clone, V: Clone + PartialEq> LookedUp<K, V> {
         self.refused.is_some()
     }
 
-    /// Why there is no answer to a key that is asked for: one of them.
-    pub(super) fn failure(&self) -> Option<(&K, &str)> {
-        self.failed.first_key_value().map(|(key, why)| (key, why.as_str()))
+    /// How many keys are asked for that have neither an answer nor a failure yet.
+    pub(super) fn unanswered(&self) -> usize {
+        let known: BTreeSet<&K> = self.known().map(|(key, _)| key).collect();
+        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.iter().filter(|key| !known.contains(key) && !self.failed.contains_key(key)).count()
+    }
+
+    /// Why each key failed that has no answer.
+    pub(super) fn failures(&self) -> impl Iterator<Item = (&K, &str)> {
+        self.failed.iter().map(|(key, why)| (key, why.as_str()))
     }
 
     /// Takes the keys that a plan asks for.
@@ -112,35 +130,50 @@ impl<K: Ord + Clone, V: Clone + PartialEq> LookedUp<K, V> {
     /// the caller is dropped meanwhile, nothing is lost.
     pub(super) async fn changed(&mut self) {
         loop {
-            if let Some(looking) = &mut self.under_way {
-                let seen = looking.await;
-                self.under_way = None;
-                if self.take(seen) {
+            while let Some(lookup) = &mut self.under_way {
+                let seen = lookup.answers.next().await;
+                let mut is_new = self.take(seen);
+                // Also the end of the lookup, if this was the last answer.
+                while let Some(lookup) = &mut self.under_way
+                    && let Some(seen) = lookup.answers.next().now_or_never()
+                {
+                    is_new |= self.take(seen);
+                }
+                if is_new {
                     return;
                 }
             }
             let (due, next) = self.due();
             match next {
-                _ if !due.is_empty() => self.under_way = Some((self.rule.look)(self.client.clone(), due)),
+                _ if !due.is_empty() => {
+                    let answers = (self.rule.look)(&self.client, due).ready_chunks(TOGETHER);
+                    self.under_way = Some(Lookup { answers, refused: false });
+                }
                 Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
             }
         }
     }
 
-    /// Takes answers. Returns whether something else is known than before.
-    fn take(&mut self, seen: Seen<K, V>) -> bool {
+    /// Takes answers; `None`: the lookup is at its end. Returns whether something else is known than before.
+    fn take(&mut self, seen: Option<Vec<(K, Result<V, Unseen>)>>) -> bool {
         let now = Instant::now();
         let known = |me: &Self| me.known().map(|(k, v)| (k.clone(), v.clone())).collect::<BTreeMap<K, V>>();
         let before = (known(self), self.is_refused(), self.failed.clone());
-        let is_refused = seen.iter().any(|(_, seen)| matches!(seen, Err(Unseen::Forbidden)));
-        self.refused = is_refused.then_some(now);
-        for (key, seen) in seen {
+        if seen.is_none() {
+            let refused = self.under_way.take().is_some_and(|lookup| lookup.refused);
+            self.refused = self.refused.filter(|_| refused);
+        }
+        for (key, seen) in seen.into_iter().flatten() {
             let mut again = self.rule.every;
             self.failed.remove(&key);
             match seen {
                 Ok(value) => drop(self.known.insert(key.clone(), (value, now))),
-                Err(Unseen::Forbidden) => {}
+                Err(Unseen::Forbidden) => {
+                    again = again.min(REFUSED);
+                    self.refused = Some(now);
+                    self.under_way.iter_mut().for_each(|lookup| lookup.refused = true);
+                }
                 Err(Unseen::Failed(why)) => {
                     again = again.min(FAILED);
                     if !self.known.contains_key(&key) {

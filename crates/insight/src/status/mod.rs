@@ -3,7 +3,7 @@
 //! The answers are those of `rollout::plan`, the same value that the controller acts on. What it is not: the watches that
 //! fill it (see `follow`).
 
-mod change_costs;
+pub(crate) mod change_costs;
 pub(crate) mod drain_outlooks;
 pub(crate) mod findings;
 pub(crate) mod follow;
@@ -12,12 +12,14 @@ pub(crate) mod node_progress;
 pub(crate) mod policy;
 pub(crate) mod rows;
 pub(crate) mod served;
+pub(crate) mod until_updated;
 pub(crate) mod watch_errors;
 pub(crate) mod watches;
 
 use crate::status::findings::Finding;
 use crate::status::node_progress::Progress;
 use crate::status::rows::{NodeRow, Phase, PoolRow};
+use crate::status::served::UnreadKind;
 use api::conditions::{self, StatusCondition as _};
 use api::names::pool_condition::{RENDER_DEGRADED, UPDATED, UPDATING};
 use api::v1::MachineConfigPool;
@@ -31,7 +33,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Everything that is shown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshot {
     /// The pools, by name.
@@ -43,6 +45,12 @@ pub struct Snapshot {
     /// Nodes that a filter leaves out.
     #[serde(skip_serializing_if = "is_zero")]
     pub hidden_nodes: usize,
+    /// What is not known, and what is shown instead.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<UnreadKind>,
+    /// Why what is shown may be out of date.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
 }
 
 fn is_zero(n: &usize) -> bool {
@@ -178,7 +186,7 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     let findings = findings::of(&rows, plan, only);
     let unmanaged = plan.unmanaged.iter().map(ToString::to_string).collect();
-    Snapshot { pools: rows, unmanaged, findings, hidden_nodes: 0 }
+    Snapshot { pools: rows, unmanaged, findings, ..Snapshot::default() }
 }
 
 /// How far the nodes of a pool are with its PinnedImageSets, in words; `None`: it has none.
@@ -214,7 +222,7 @@ fn images<'a>(
 }
 
 impl Snapshot {
-    /// Where everything stands at `now`. `only`: the pools that are wanted; empty: all.
+    /// Where everything stands at `now`. `only`: the pools that are wanted; empty: all. What is not known, the caller adds.
     pub fn of(view: View<'_>, only: &[String], now: Timestamp) -> Self {
         of_view(view, only, now)
     }

@@ -54,13 +54,13 @@ pub(super) enum WatchEvent {
 }
 
 /// A MachineConfig of which nothing but the image is decoded.
-pub(super) type ConfigImage = Object<Option<ImageSpec>, NotUsed>;
+pub(crate) type ConfigImage = Object<Option<ImageSpec>, NotUsed>;
 
 /// What is read of a MachineConfig's `spec`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct ImageSpec {
+pub(crate) struct ImageSpec {
     #[serde(rename = "osImageURL", default)]
-    pub(super) os_image_url: String,
+    pub(crate) os_image_url: String,
 }
 
 /// What is known of OS image streams, from the FeatureGate and the OSImageStream `cluster`. The controller takes kinds that

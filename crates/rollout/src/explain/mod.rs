@@ -6,9 +6,10 @@ pub(crate) mod estimate;
 pub(crate) mod stuck;
 
 use crate::event::{EventObject, EventPlan};
-use crate::hold::{GateState, Hold, Prefetching, Reason, Wait};
+use crate::hold::{GateState, Hold, Prefetching, Reason, UnknownCost, Wait};
 use crate::node::membership::{NoPool, Unmanaged};
 use crate::plan::{Capacity, NodeStep, PoolPlan, RolloutPlan, Step};
+use crate::policy::ChangeAsked;
 use crate::target::Target;
 use crate::view::own;
 use api::names::{JOINING_TAINT, JOINING_TAINT_EFFECT};
@@ -67,16 +68,24 @@ impl Display for Hold {
             Self::Arbiter(out) => write!(f, "the arbiter {} is not available", Names(out)),
             Self::NoMasterPool => f.write_str("there is no pool master beside it"),
             Self::Refused(why) => write!(f, "a node could not be changed, and is tried again: {why}"),
-            Self::Frozen { until: Some(until), reason } => {
-                write!(f, "a freeze is in force until {}: {reason}", until.0)
+            Self::Frozen { until, reason, unknown } => {
+                match until {
+                    Some(until) => write!(f, "a freeze is in force until {}: {reason}", until.0)?,
+                    None => write!(f, "a freeze is in force: {reason}")?,
+                }
+                may_begin(f, unknown.as_ref())
             }
-            Self::Frozen { until: None, reason } => write!(f, "a freeze is in force: {reason}"),
-            Self::OutsideWindow { opens: Some(opens) } => {
-                write!(f, "no maintenance window is open; the next one opens at {}", opens.0)
+            Self::OutsideWindow { opens, unknown } => {
+                match opens {
+                    Some(opens) => {
+                        write!(f, "no maintenance window is open; the next one opens at {}", opens.0)?;
+                    }
+                    None => f.write_str(
+                        "none of the policy's maintenance windows ever opens; correct their cron expressions",
+                    )?,
+                }
+                may_begin(f, unknown.as_ref())
             }
-            Self::OutsideWindow { opens: None } => f.write_str(
-                "none of the policy's maintenance windows ever opens; correct their cron expressions",
-            ),
             Self::Gate { gate, state: GateState::Failed(why) } => write!(f, "gate {gate} fails: {why}"),
             Self::Gate { gate, state: GateState::Unknown(why) } => {
                 write!(f, "gate {gate} cannot be read, and no node goes without it: {why}")
@@ -129,6 +138,20 @@ impl Display for Hold {
             Self::Soak { wave, until } => write!(f, "wave {wave} is done and soaks until {}", until.0),
             Self::Selector { pool: _, error } => f.write_str(error),
         }
+    }
+}
+
+/// What is not known about a change that may begin all the same.
+fn may_begin(f: &mut Formatter<'_>, unknown: Option<&UnknownCost>) -> fmt::Result {
+    let Some(UnknownCost { change: ChangeAsked { from, to }, why }) = unknown else { return Ok(()) };
+    write!(
+        f,
+        ". Some changes may begin all the same, but it is not known whether the one from {from} to {to} is among them, because its \
+         cost for a node is not known: "
+    )?;
+    match why {
+        Some(why) => f.write_str(why),
+        None => f.write_str("it is not computed yet"),
     }
 }
 

@@ -25,7 +25,7 @@ impl Hold {
             | Self::Policy(_)
             | Self::Rejected { .. }
             | Self::Frozen { until: None, .. }
-            | Self::OutsideWindow { opens: None }
+            | Self::OutsideWindow { opens: None, .. }
             | Self::Selector { .. } => true,
             Self::Image(wait) => wait.is_error(),
             Self::OsImage(wait) => wait.needs_a_person(),
@@ -34,7 +34,7 @@ impl Hold {
             | Self::Masters(_)
             | Self::Arbiter(_)
             | Self::Frozen { until: Some(_), .. }
-            | Self::OutsideWindow { opens: Some(_) }
+            | Self::OutsideWindow { opens: Some(_), .. }
             | Self::Gate { .. }
             | Self::Soak { .. }
             | Self::Prefetch { .. }

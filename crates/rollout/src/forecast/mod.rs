@@ -210,10 +210,7 @@ impl Situation {
 
     /// The nodes of a pool that still have to move to its config, in the order in which they go.
     pub fn queue(&self, pool: &str, now: &Time) -> Vec<Queued> {
-        let (pools, nodes): (Vec<_>, Vec<_>) =
-            (self.pools.values().cloned().collect(), self.nodes.values().cloned().collect());
-        let policies = self.policies();
-        let plan = plan(&self.inputs(&pools, &nodes, &policies, now));
+        let plan = self.plan(now);
         let Some(plan) = plan.pools.iter().find(|p| &*p.pool == pool) else { return vec![] };
         let mut all: Vec<(u8, &NodeView, Queued)> = plan
             .nodes

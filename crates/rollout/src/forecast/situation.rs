@@ -6,17 +6,21 @@
 use crate::drain::outlook;
 use crate::facts::Facts;
 use crate::inputs::{ConfigView, Configs, ControllerMemory, Inputs, Sources, Streams};
+use crate::os_image::ImageLookup;
 use crate::pinned_images::PinFacts;
+use crate::plan::RolloutPlan;
+use crate::plan::decide::plan;
 use crate::policy::{Costs, PoolPolicies};
 use crate::status::pin::pinned_config;
 use crate::status::pinned_text;
 use crate::view::{BudgetView, EtcdMember, Names, NodeView, OsBuild, OsConfig, PodView};
 use api::k8s::{Node, OwnerReference, Pod, PodDisruptionBudget, Time};
 use api::names::{CLUSTER, CONTROLLER_CONFIG, GROUP, NAMESPACE, label, part};
+use api::os_image::OsImage;
 use api::rendered::owning_pool;
 use api::shape::ShapeError;
-use api::v1::{ControllerConfig, MachineConfigPool};
-use api::v1alpha1::RolloutPolicy;
+use api::v1::{ControllerConfig, MachineConfigNode, MachineConfigPool, PinnedImageSet};
+use api::v1alpha1::{RolloutPolicy, RolloutPolicySpec};
 use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -38,7 +42,7 @@ pub struct SituationError {
 }
 
 /// A cluster at one moment, as far as rollout and drains need it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Situation {
     /// By name.
     pub pools: BTreeMap<String, MachineConfigPool>,
@@ -54,7 +58,7 @@ pub struct Situation {
     pub facts: Facts,
     /// All RolloutPolicies.
     pub rollout_policies: Vec<RolloutPolicy>,
-    /// What changes cost a node, as far as the caller has worked it out.
+    /// What changes cost a node, as far as the caller has found it out.
     pub costs: Costs,
     os_configs: Vec<OsConfig>,
     os_builds: Vec<OsBuild>,
@@ -64,13 +68,15 @@ pub struct Situation {
 }
 
 /// Kind and, for kinds that are read only in one API group, that group.
-const KINDS: [(&str, &str); 11] = [
+const KINDS: [(&str, &str); 13] = [
     ("MachineConfigPool", GROUP),
     ("MachineConfig", GROUP),
     ("ControllerConfig", GROUP),
     ("MachineOSConfig", GROUP),
     ("MachineOSBuild", GROUP),
     ("OSImageStream", GROUP),
+    ("PinnedImageSet", GROUP),
+    ("MachineConfigNode", GROUP),
     ("Scheduler", "config.openshift.io"),
     ("PodDisruptionBudget", "policy"),
     ("RolloutPolicy", "machineconfig.dev"),
@@ -108,7 +114,13 @@ fn newest<'a>(
 }
 
 impl Situation {
-    /// Reads objects, each with its source. Other kinds are ignored.
+    /// The kinds of the objects that it is read from.
+    pub fn kinds() -> impl Iterator<Item = &'static str> {
+        KINDS.iter().map(|(kind, _)| *kind)
+    }
+
+    /// Reads objects, each with its source. Other kinds are ignored. Of a MachineConfig without its contents, the image is known as
+    /// far as the controller has left it in an annotation.
     ///
     /// # Errors
     /// An object of a relevant kind that cannot be read: without it the answer could be wrong.
@@ -117,7 +129,7 @@ impl Situation {
     ) -> Result<Self, SituationError> {
         let (mut me, mut names) = (Self::default(), Names::default());
         let (mut operator_nodes, mut controller_config, mut masters_schedulable) = (vec![], None, None);
-        let mut etcd = vec![];
+        let (mut etcd, mut pins) = (vec![], PinFacts::default());
         let mut saw_pods = false;
         for ((kind, namespace, name), (origin, object)) in newest(objects) {
             if name.is_empty() {
@@ -150,15 +162,31 @@ impl Situation {
                 "MachineConfig" => {
                     let owners = object.pointer("/metadata/ownerReferences");
                     let owners = owners.and_then(|o| Vec::<OwnerReference>::deserialize(o).ok());
+                    let notes = object.pointer("/metadata/annotations");
+                    let notes = notes.and_then(|n| BTreeMap::<String, String>::deserialize(n).ok());
+                    let url = match object["spec"].is_object() {
+                        true => text(object, "/spec/osImageURL").to_owned(),
+                        false => OsImage::url(notes.as_ref()),
+                    };
                     let view = ConfigView {
                         pool: owning_pool(owners.as_deref()).map(Arc::from),
-                        os_image_url: text(object, "/spec/osImageURL").into(),
-                        // What a controller would find out is not known here.
-                        ..ConfigView::default()
+                        // What no controller has found out, none will here.
+                        looked: OsImage::read(notes.as_ref(), &url)
+                            .map_or(ImageLookup::NotKnown, ImageLookup::Found),
+                        os_image_url: url.into(),
                     };
                     me.configs.get_or_insert_default().insert(name.to_owned(), view);
                 }
                 "RolloutPolicy" => me.rollout_policies.push(at.read()?),
+                "PinnedImageSet" => {
+                    let set: PinnedImageSet = at.read()?;
+                    pins.generations.insert(name.to_owned(), PinnedImageSet::generation_in(&set.metadata));
+                }
+                "MachineConfigNode" => {
+                    let node: MachineConfigNode = at.read()?;
+                    let states = node.status.and_then(|status| status.pinned_image_sets);
+                    pins.nodes.extend(states.map(|states| (Arc::from(name), states)));
+                }
                 "ControllerConfig" if name == CONTROLLER_CONFIG => {
                     controller_config = Some(at.read::<ControllerConfig>()?);
                 }
@@ -185,6 +213,7 @@ impl Situation {
             operator_nodes,
             masters_schedulable,
             etcd,
+            pins,
             ..me.sources(pools, nodes, &policies)
         };
         me.facts = sources.facts();
@@ -228,6 +257,19 @@ impl Situation {
         let mut all = PoolPolicies::of(&policies, &pools, &exists, None);
         all.add_costs(&self.costs);
         all
+    }
+
+    /// Whether what changes cost a node may decide about a plan: a policy has windows or freezes.
+    pub fn asks_for_costs(&self) -> bool {
+        let asks = |spec: &RolloutPolicySpec| !spec.windows.is_empty() || !spec.freezes.is_empty();
+        self.rollout_policies.iter().any(|policy| asks(&policy.spec))
+    }
+
+    /// The plan of this situation: what happens in it first.
+    pub fn plan(&self, now: &Time) -> RolloutPlan {
+        let (pools, nodes): (Vec<_>, Vec<_>) =
+            (self.pools.values().cloned().collect(), self.nodes.values().cloned().collect());
+        plan(&self.inputs(&pools, &nodes, &self.policies(), now))
     }
 
     /// The inputs of a plan for the pools and nodes of this situation.

@@ -20,7 +20,7 @@ mod progress;
 mod rejected_elsewhere;
 mod waves;
 
-pub use crate::hold::GateState;
+pub use crate::hold::{GateState, UnknownCost};
 pub use assign::{Assigned, Assignment, PolicyPool, Verdict, assign};
 pub use calendar::{Freeze, Hours, Window, WindowError};
 pub use gates::Gate;
@@ -120,10 +120,12 @@ impl Policy {
         };
         let passes = what.map(|what| format!("{what} may begin all the same")).unwrap_or_default();
         match hold {
-            Hold::Frozen { until, reason } => {
+            Hold::Frozen { until, reason, unknown: _ } => {
                 Some(Hours::Frozen { until: until.map(|t| t.0), reason, passes })
             }
-            Hold::OutsideWindow { opens } => Some(Hours::Shut { opens: opens.map(|t| t.0), passes }),
+            Hold::OutsideWindow { opens, unknown: _ } => {
+                Some(Hours::Shut { opens: opens.map(|t| t.0), passes })
+            }
             _ => None,
         }
     }
@@ -162,14 +164,15 @@ pub struct PolicyFacts {
     /// Since when nodes are on their way to the pool's config, as far as the caller has seen it, for those that do not say it
     /// themselves ([`own::SENT`](api::names::own::SENT)). A node that says it neither way has no deadline yet.
     pub sent: BTreeMap<Arc<str>, Timestamp>,
-    /// What changes cost a node, as far as that is known.
+    /// What changes cost a node.
     pub costs: Costs,
     /// The controller let nodes go when it last wrote the pool's entry: for views that do not know what changes cost.
     pub let_go: bool,
 }
 
-/// What changes from one rendered config to another cost a node.
-pub type Costs = BTreeMap<ChangeAsked, ChangeCost>;
+/// What changes from one rendered config to another cost a node, or why that is not known. A change that is not in it has not been
+/// looked at yet.
+pub type Costs = BTreeMap<ChangeAsked, Result<ChangeCost, Arc<str>>>;
 
 /// A change from one rendered config to another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -201,7 +201,7 @@ impl PoolPolicies {
     pub fn add_costs(&mut self, costs: &Costs) {
         for pool in self.pools.values_mut() {
             if let PoolPolicy::InForce { facts, .. } = pool {
-                facts.costs.extend(costs.iter().map(|(change, cost)| (change.clone(), *cost)));
+                facts.costs.extend(costs.iter().map(|(change, cost)| (change.clone(), cost.clone())));
             }
         }
     }

@@ -207,7 +207,8 @@ pub(super) fn calendar(policy: &Policy, now: Timestamp) -> CalendarAnswer {
     in_force.sort_by_key(|f| (f.certificates, std::cmp::Reverse(f.until.unwrap_or(Timestamp::MAX))));
     let mut when = CalendarAnswer::default();
     if let Some(freeze) = in_force.first() {
-        let hold = Hold::Frozen { until: freeze.until.map(time), reason: freeze.reason.clone() };
+        let hold =
+            Hold::Frozen { until: freeze.until.map(time), reason: freeze.reason.clone(), unknown: None };
         when.holds.push((hold, freeze.certificates.then_some(Exemption::Certificates)));
         when.look_again = freeze.until;
         if !freeze.certificates {
@@ -229,7 +230,7 @@ pub(super) fn calendar(policy: &Policy, now: Timestamp) -> CalendarAnswer {
             let opens =
                 openings.iter().filter_map(|o| if let WindowState::Shut(at) = o { *at } else { None });
             let opens = opens.min();
-            let hold = Hold::OutsideWindow { opens: opens.map(time) };
+            let hold = Hold::OutsideWindow { opens: opens.map(time), unknown: None };
             when.holds.push((hold, policy.max_disruption.map(Exemption::UpTo)));
             when.look_again = earlier(when.look_again, opens);
         }

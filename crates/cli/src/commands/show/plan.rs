@@ -5,13 +5,12 @@
 
 use crate::args::shared::Refuse;
 use crate::args::show::plan::Plan;
-use crate::input::dump::{self, Dump};
 use crate::input::manifests;
 use crate::output::Kind;
 use crate::{connect, exit, output};
 use anyhow::bail;
 use api::k8s::Time;
-use insight::{ChangePlan, Objects, needs_templates};
+use insight::{ChangePlan, Dump, Listed, Objects, PresentSituation, needs_templates};
 use render::TemplateSet;
 use rollout::Situation;
 use std::path::Path;
@@ -20,22 +19,8 @@ use std::path::Path;
 const DEFAULT_TEMPLATES: &str = "/usr/share/mco/templates";
 
 pub(crate) async fn run(a: Plan) -> anyhow::Result<u8> {
-    let Dump { objects, notes } = match a.from.is_empty() {
-        false => dump::read(&a.from)?,
-        true => {
-            let client = connect::connect(&a.cluster).await?;
-            let listed = insight::for_planning(&client, !a.files.is_empty()).await?;
-            output::not_allowed(&listed.forbidden);
-            Dump { objects: listed.objects, notes: vec![] }
-        }
-    };
     let now = Time(jiff::Timestamp::now());
-    let mut situation = insight::situation(&objects)?;
-    if situation.pools.is_empty() {
-        let notes: String = notes.iter().map(|n| format!("; {n}")).collect();
-        bail!("the input has no MachineConfigPool{notes}");
-    }
-    situation.notes.splice(0..0, notes);
+    let (situation, objects) = input(&a, &now).await?;
     if let Some(missing) = a.pools.iter().find(|p| !situation.pools.contains_key(*p)) {
         let there: Vec<&str> = situation.pools.keys().map(String::as_str).collect();
         bail!("there is no pool {missing:?}; the pools are: {}", there.join(", "));
@@ -54,6 +39,31 @@ pub(crate) async fn run(a: Plan) -> anyhow::Result<u8> {
         actions::messages::plan(&changes, actions::messages::as_it_is)
     })?;
     Ok(if refused { exit::FINDINGS } else { exit::OK })
+}
+
+/// The cluster, and its objects: of one that is not a dump, only if manifests are to be planned over them.
+async fn input(a: &Plan, now: &Time) -> anyhow::Result<(Situation, Objects)> {
+    let (mut situation, objects, notes) = if !a.from.is_empty() {
+        let Dump { objects, notes } = Dump::read(&a.from)?;
+        (insight::situation(&objects)?, objects, notes)
+    } else {
+        let client = connect::connect(&a.cluster).await?;
+        let (situation, objects, forbidden) = if a.files.is_empty() {
+            let PresentSituation { situation, forbidden } = insight::present_situation(&client, now).await?;
+            (situation, vec![], forbidden)
+        } else {
+            let Listed { objects, forbidden } = insight::for_planning(&client).await?;
+            (insight::situation(&objects)?, objects, forbidden)
+        };
+        output::not_allowed(&forbidden);
+        (situation, objects, vec![])
+    };
+    if situation.pools.is_empty() {
+        let notes: String = notes.iter().map(|n| format!("; {n}")).collect();
+        bail!("the input has no MachineConfigPool{notes}");
+    }
+    situation.notes.splice(0..0, notes);
+    Ok((situation, objects))
 }
 
 fn changes(a: &Plan, objects: &Objects, situation: &Situation, now: &Time) -> anyhow::Result<ChangePlan> {

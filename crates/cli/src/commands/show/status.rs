@@ -1,152 +1,86 @@
-//! `mco status`.
+//! `mco status`: prints what [`insight::FollowedStatus`] says, and ends with its exit code.
+//!
+//! What it is not: what is shown, and when all is updated (see `insight`).
 
 use crate::args::show::status::Status;
 use crate::output::tables;
 use crate::output::{Format, Kind};
 use crate::{connect, exit, output};
-use insight::{ClusterWatch, Filter, Phase, RenderWith, Snapshot};
-use render::TemplateSet;
+use insight::{Filter, FollowEnd, FollowOptions, FollowedStatus, Phase, Snapshot, StatusView};
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The wait before an API server that did not answer is asked again.
-const AGAIN: client::Backoff =
-    client::Backoff { first: Duration::from_millis(500), last: Duration::from_secs(10) };
-
 pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let timeout = a.timeout.and_then(|t| Duration::try_from(t).ok());
-    let end = timeout.and_then(|t| Instant::now().checked_add(t));
-    let Some(mut cluster) = start(&a, &client, end).await? else {
+    let options = FollowOptions {
+        pools: a.pools.clone(),
+        until_updated: a.until_updated,
+        end: timeout.and_then(|t| Instant::now().checked_add(t)),
+        controller_config: operator::install::controller_config_values::unknown(),
+    };
+    let Some(mut status) = FollowedStatus::start(&client, options, waiting).await? else {
         eprintln!("mco: not updated in time: the API server has not answered");
         return Ok(exit::TIMEOUT);
     };
-    let filter = filter(&a);
-    let mut last: Option<Snapshot> = None;
-    let mut misses = 0;
-    let (mut told, mut told_forbidden) = (None, BTreeSet::new());
+    let (filter, mut last, mut told) = (filter(&a), None, BTreeSet::new());
     loop {
-        let now = cluster.snapshot(&a.pools);
-        for wanted in &a.pools {
-            if !now.pools.iter().any(|p| p.name == *wanted) {
-                anyhow::bail!("there is no pool {wanted:?}; `mco status` lists the pools");
-            }
-        }
-        // One that is deleted later is not a mistake of the caller.
-        if last.is_none()
-            && let Some(wanted) = a.nodes.iter().find(|n| !now.has_node(n))
-        {
-            anyhow::bail!(
-                "there is no node {wanted:?} in the pools that are shown; `mco status --all` lists all \
-                 nodes, and at the end those that are in no pool"
-            );
-        }
-        let (mut outcome, shown) = (outcome(&a, &now), now.clone().filtered(&filter));
-        let (mut unrendered, mut look_again, mut forbidden) = (None, None, vec![]);
-        if a.until_updated && now.is_updated() {
-            let seen: Vec<_> = now.pools.iter().map(|p| (p.name.clone(), p.config.clone())).collect();
-            let asked = insight::for_rendering(&client);
-            let answer = match end {
-                None => asked.await,
-                Some(end) => {
-                    tokio::time::timeout_at(end, asked).await.unwrap_or(Err(insight::ListError::Unanswered))
-                }
-            };
-            match answer {
-                Ok(listed) => {
-                    let templates = TemplateSet::default();
-                    let controller_config = operator::install::controller_config_values::unknown();
-                    let with = RenderWith { templates: &templates, controller_config: &controller_config };
-                    unrendered = insight::unrendered(listed.objects, &seen, with);
-                    misses = 0;
-                    let new = listed.forbidden.into_iter().filter(|kind| told_forbidden.insert(kind.clone()));
-                    forbidden.extend(new);
-                }
-                Err(error) => {
-                    unrendered = Some(format!(
-                        "cannot tell whether all MachineConfigs are rendered: {}",
-                        client::chain(&error)
-                    ));
-                    look_again = Some(Instant::now() + AGAIN.delay(misses));
-                    misses += 1;
-                }
-            }
-        }
-        outcome = outcome.filter(|_| unrendered.is_none());
-        if !last.as_ref().is_some_and(|last| last.is_like(&shown)) {
+        let StatusView { snapshot, end, waiting: waits, forbidden } = status.view().await;
+        check_names(&a, &snapshot, last.is_none())?;
+        let code = if a.exit_code && !snapshot.findings.is_empty() { exit::FINDINGS } else { exit::OK };
+        let shown = snapshot.filtered(&filter);
+        if !last.as_ref().is_some_and(|last: &Snapshot| last.is_like(&shown)) {
             show(&a, &shown, last.is_none())?;
         }
+        if a.output == Format::Text {
+            not_known(&shown, &mut told);
+        }
         output::not_allowed(&forbidden);
-        if let Some((code, why)) = outcome {
-            if let Some(why) = why {
+        match end {
+            Some(FollowEnd::Stuck(why)) => {
                 eprintln!("mco: the update cannot complete: {why}");
+                return Ok(exit::FINDINGS);
             }
-            return Ok(code);
+            Some(FollowEnd::Updated) => return Ok(code),
+            None if !a.watch => return Ok(code),
+            None => {}
         }
         last = Some(shown);
-        let is_over = || end.is_some_and(|end| Instant::now() >= end);
-        if let Some(why) = unrendered.as_ref().filter(|why| told.as_ref() != Some(*why) && !is_over()) {
-            eprintln!("mco: waiting: {why}");
-        }
-        told.clone_from(&unrendered);
-        let until = [end, look_again].into_iter().flatten().min();
-        match until {
-            None => cluster.changed().await,
-            Some(until) => drop(tokio::time::timeout_at(until, cluster.changed()).await),
-        }
-        if is_over() {
-            eprintln!("mco: not updated in time: {}", unrendered.unwrap_or_else(|| now.waits_for()));
+        waits.iter().for_each(|why| waiting(why));
+        if let Some(why) = status.changed().await {
+            eprintln!("mco: not updated in time: {why}");
             return Ok(exit::TIMEOUT);
         }
     }
 }
 
-/// Begins to follow the cluster; `None`: the time limit ended first.
-///
-/// With `--until-updated`, an API server that does not answer is waited for from the first request on: the only
-/// control-plane node may be rebooting into the very config that is waited for.
-async fn start(
-    a: &Status,
-    client: &kube::Client,
-    end: Option<Instant>,
-) -> Result<Option<ClusterWatch>, insight::FollowError> {
-    let mut misses = 0;
-    loop {
-        let start = ClusterWatch::start(client);
-        let started = match end {
-            None => start.await,
-            Some(end) => match tokio::time::timeout_at(end, start).await {
-                Ok(started) => started,
-                Err(_) => return Ok(None),
-            },
-        };
-        let error = match started {
-            Ok(cluster) => return Ok(Some(cluster)),
-            Err(error) if a.until_updated && error.is_transient() => error,
-            Err(error) => return Err(error),
-        };
-        if misses == 0 {
-            eprintln!("mco: waiting: {}", client::chain(&error));
-        }
-        let again = Instant::now() + AGAIN.delay(misses);
-        misses += 1;
-        if end.is_some_and(|end| end <= again) {
-            return Ok(None);
-        }
-        tokio::time::sleep_until(again).await;
-    }
+fn waiting(why: &str) {
+    eprintln!("mco: waiting: {why}");
 }
 
-/// The result if it ends now; `None`: it continues.
-fn outcome(a: &Status, now: &Snapshot) -> Option<(u8, Option<String>)> {
-    let code = if a.exit_code && !now.findings.is_empty() { exit::FINDINGS } else { exit::OK };
-    if !a.watch || a.until_updated && now.is_updated() {
-        return Some((code, None));
+/// Says what is not known, and why what is shown may be out of date: each sentence once, until it is over. JSON and YAML have it.
+fn not_known(shown: &Snapshot, told: &mut BTreeSet<String>) {
+    let trouble = shown.trouble.iter().map(|why| format!("what is shown may be out of date: {why}"));
+    let now: BTreeSet<String> =
+        shown.unread.iter().map(|unread| unread.words.clone()).chain(trouble).collect();
+    now.difference(told).for_each(|words| eprintln!("mco: {words}"));
+    *told = now;
+}
+
+/// Whether the pools and nodes that were asked for exist. A node that is deleted later is not a mistake of the caller.
+fn check_names(a: &Status, now: &Snapshot, first: bool) -> anyhow::Result<()> {
+    if let Some(wanted) = a.pools.iter().find(|wanted| !now.pools.iter().any(|p| p.name == **wanted)) {
+        anyhow::bail!("there is no pool {wanted:?}; `mco status` lists the pools");
     }
-    let stuck = now.stuck().filter(|_| a.until_updated)?;
-    Some((exit::FINDINGS, Some(stuck)))
+    if let Some(wanted) = a.nodes.iter().find(|n| first && !now.has_node(n)) {
+        anyhow::bail!(
+            "there is no node {wanted:?} in the pools that are shown; `mco status --all` lists all \
+             nodes, and at the end those that are in no pool"
+        );
+    }
+    Ok(())
 }
 
 /// For people, nodes that are done are left out unless asked for: there may be a thousand.

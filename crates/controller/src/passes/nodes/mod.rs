@@ -363,7 +363,7 @@ impl Nodes {
             let pools: Vec<&MachineConfigPool> = snapshot.pools.iter().map(AsRef::as_ref).collect();
             let exists = |name: &str| stores.configs.get(name).is_some();
             snapshot.policies =
-                PoolPolicies::of(&policies, &pools, &exists, Some(&self.policies.observations()));
+                PoolPolicies::of(&policies, &pools, &exists, Some(&self.policies.observations(&pools)));
         }
         let controller_config = stores.controller_config();
         let sources = Sources {

@@ -45,8 +45,7 @@ impl ClusterWatch {
                  shown as free to move"
             ),
         });
-        let looks =
-            self.drain_outlooks.unread().map(|words| UnreadKind { kind: "Pod", words: words.to_owned() });
+        let looks = self.drain_outlooks.unread().map(|words| UnreadKind { kind: "Pod", words });
         let costs = self.change_costs.unread().map(|words| UnreadKind { kind: "MachineConfig", words });
         self.served.unread().into_iter().chain(newer).chain(looks).chain(costs).collect()
     }
@@ -153,6 +152,8 @@ impl ClusterWatch {
             progress: &self.progress.known,
             pins: &pins,
         };
-        Snapshot::of(view, only, now)
+        let snapshot = Snapshot::of(view, only, now);
+        // After the plan: it says what is looked up.
+        Snapshot { unread: self.unread(), trouble: self.trouble(), ..snapshot }
     }
 }

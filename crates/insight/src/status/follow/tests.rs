@@ -1,8 +1,6 @@
 //! Tests of `follow`: new lists, watches that fail, and failures that pass.
 
 use super::*;
-use crate::change::impact;
-use crate::change::parsed::ParsedConfigs;
 use crate::status::served::Presence;
 use api::k8s::Time;
 use api::v1::MachineConfigNode;
@@ -12,6 +10,9 @@ use kube::runtime::watcher::Event;
 use rollout::{Situation, Step, Wait};
 use serde::de::DeserializeOwned;
 use std::sync::atomic::Ordering::Relaxed;
+
+mod agreement;
+mod lookups;
 
 #[test]
 fn objects_missing_from_a_complete_new_list_are_dropped() {
@@ -118,8 +119,13 @@ fn client(objects: &[Value], allowed: bool) -> Client {
     client_refused(objects, if allowed { 0 } else { usize::MAX })
 }
 
-/// The same, where the first lists are refused, as many as these.
+/// The same, where the first requests are refused, as many as these.
 fn client_refused(objects: &[Value], refusals: usize) -> Client {
+    client_with(objects, refusals, Duration::ZERO)
+}
+
+/// The same, where each object or list of pods takes this long.
+fn client_with(objects: &[Value], refusals: usize, takes: Duration) -> Client {
     let objects = objects.to_vec();
     let left = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(refusals));
     let serve = tower::service_fn(move |request: Request<Body>| {
@@ -148,7 +154,11 @@ fn client_refused(objects: &[Value], refusals: usize) -> Client {
             false => (403, json!({"kind": "Status", "code": 403, "message": "no", "reason": "Forbidden"})),
         };
         let body = Body::from(body.to_string().into_bytes());
-        async move { Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap()) }
+        let takes = if kind == "MachineConfig" || kind == "Pod" { takes } else { Duration::ZERO };
+        async move {
+            tokio::time::sleep(takes).await;
+            Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap())
+        }
     });
     Client::new(serve, "default")
 }
@@ -177,10 +187,17 @@ fn followed(client: &Client, objects: &[Value]) -> ClusterWatch {
             "MachineConfig" => cluster.take(WatchEvent::Config(read(object))),
             "Node" => cluster.take(WatchEvent::Node(read(object))),
             "RolloutPolicy" => cluster.take(WatchEvent::Policy(read(object))),
+            "MachineConfigNode" => cluster.take(WatchEvent::Progress(read(object))),
+            "PinnedImageSet" => cluster.take(WatchEvent::PinnedImageSet(read(object))),
             _ => {}
         }
     }
     cluster
+}
+
+fn from_files(objects: &[Value]) -> Situation {
+    let named: Vec<(String, Value)> = objects.iter().map(|o| ("f".to_owned(), o.clone())).collect();
+    crate::situation(&named).unwrap()
 }
 
 /// The controller's own filler is compared with the same reader of objects, beside its node pass.
@@ -191,107 +208,13 @@ async fn a_followed_cluster_and_its_objects_in_files_lead_to_the_same_plan() {
         let mut cluster = followed(&client(&objects, true), &objects);
         cluster.fetch_lookups(Timestamp::UNIX_EPOCH).await;
         let plan = cluster.plan(Timestamp::UNIX_EPOCH).plan;
-        let files = Situation::from_objects(objects.iter().map(|o| ("f", o))).unwrap();
-        let (pools, nodes) =
-            (files.pools.values().cloned().collect::<Vec<_>>(), files.nodes.values().cloned());
-        let nodes: Vec<NodeView> = nodes.collect();
-        let policies = files.policies();
-        let want = rollout::plan(&files.inputs(&pools, &nodes, &policies, &Time(Timestamp::UNIX_EPOCH)));
+        let want = from_files(&objects).plan(&Time(Timestamp::UNIX_EPOCH));
         assert_eq!(plan.pools[0].nodes, want.pools[0].nodes, "drain: {drain}");
         let going: Vec<&str> =
             plan.pools[0].nodes.iter().filter(|n| n.step == Step::Goes).map(|n| &*n.node).collect();
         assert_eq!(going, [goes], "drain: {drain}");
         assert!(cluster.unread().is_empty());
     }
-}
-
-#[tokio::test]
-async fn who_may_not_list_pods_is_told_so_and_no_node_waits_for_a_look() {
-    let objects = cluster(true);
-    let mut cluster = followed(&client(&objects, false), &objects);
-    let waits = |cluster: &ClusterWatch| {
-        let plan = cluster.plan(Timestamp::UNIX_EPOCH).plan;
-        plan.pools[0].nodes.iter().any(|n| n.step == Step::Waits(Wait::DrainOutlook))
-    };
-    assert!(waits(&cluster), "until somebody has looked");
-    cluster.fetch_lookups(Timestamp::UNIX_EPOCH).await;
-    assert!(!waits(&cluster));
-    assert!(cluster.unread().iter().any(|unread| unread.words.contains("spec.drain")));
-}
-
-/// A worker pool whose window is shut. Node `a` is on its way from 1 to 2 and has not begun, and 3 is the pool's config by now.
-fn cluster_with_a_window(second: &Value, third: &Value) -> Vec<Value> {
-    let mut objects = cluster(false);
-    objects[0]["spec"]["configuration"]["name"] = json!("rendered-worker-3");
-    objects[2]["spec"] = second.clone();
-    objects[3]["metadata"]["annotations"]["machineconfiguration.openshift.io/desiredConfig"] =
-        json!("rendered-worker-2");
-    objects[5]["spec"]["windows"] = json!([{"name": "noon", "cron": "0 12 * * *", "duration": "1h"}]);
-    let third = json!({"apiVersion": POOLS, "kind": "MachineConfig", "metadata": {"name": "rendered-worker-3"}, "spec": third});
-    objects.push(third);
-    objects
-}
-
-#[tokio::test]
-async fn a_node_that_reboots_anyway_takes_along_what_waits_for_a_window_as_the_controller_says() {
-    let arguments = |all: &[&str]| json!({"kernelArguments": all});
-    let motd = json!({"config": {"ignition": {"version": "3.4.0"}, "storage": {"files": [
-        {"path": "/etc/motd", "mode": 420, "contents": {"source": "data:,new"}}]}}});
-    let when_needed = json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
-        "metadata": {"name": "cluster"}, "spec": {"nodeDisruptionPolicy": {"files": [
-            {"path": "/etc/motd", "actions": [{"type": "None"}]}]}}});
-    let (pool, goes) = (Step::Waits(Wait::Pool), Step::Goes);
-    for (what, second, third, allowed, want) in [
-        ("both reboot it", arguments(&["a"]), arguments(&["a", "b"]), true, &goes),
-        ("the reboot is what waits", motd.clone(), arguments(&["b"]), true, &pool),
-        ("less than the reboot waits", arguments(&["a"]), motd, true, &goes),
-        ("nobody may read what they cost", arguments(&["a"]), arguments(&["a", "b"]), false, &pool),
-    ] {
-        let mut objects = cluster_with_a_window(&second, &third);
-        objects.push(when_needed.clone());
-        let mut cluster = followed(&client(&objects, allowed), &objects);
-        let now = Timestamp::UNIX_EPOCH;
-        let step = |plan: &rollout::RolloutPlan| plan.pools[0].nodes.iter().map(|n| n.step.clone()).next();
-        assert_eq!(step(&cluster.plan(now).plan).as_ref(), Some(&pool), "{what}: before anything is read");
-        cluster.fetch_lookups(now).await;
-        let seen = cluster.plan(now).plan;
-        assert_eq!(step(&seen).as_ref(), Some(want), "{what}: {}", seen.pools[0]);
-        assert_eq!(seen.pools[0].nodes[1].step, pool, "{what}: b waits for the window");
-        let unread: Vec<String> = cluster.unread().into_iter().map(|u| u.words).collect();
-        assert_eq!(unread.len(), usize::from(!allowed), "{what}: {unread:?}");
-        // Files say the same, where what changes cost is computed from the configs among them.
-        if allowed {
-            let mut files = Situation::from_objects(objects.iter().map(|o| ("f", o))).unwrap();
-            let named: Vec<(String, Value)> = objects.iter().map(|o| ("f".to_owned(), o.clone())).collect();
-            let configs = crate::objects::configs(&named).unwrap();
-            let policy = crate::change::disruption_policy(&named).unwrap();
-            let parsed = ParsedConfigs::new(&configs, []);
-            files.costs = impact::costs(&policy, &parsed, &files, "worker", "rendered-worker-3");
-            let (pools, nodes): (Vec<_>, Vec<_>) =
-                (files.pools.values().cloned().collect(), files.nodes.values().cloned().collect());
-            let policies = files.policies();
-            let same = rollout::plan(&files.inputs(&pools, &nodes, &policies, &Time(now)));
-            assert_eq!(same.pools[0].nodes, seen.pools[0].nodes, "{what}");
-        }
-    }
-}
-
-/// A cost is that of the pool's present settings: with others it is read again.
-#[tokio::test]
-async fn a_pool_that_changes_what_disruption_costs_has_its_costs_read_again() {
-    let objects =
-        cluster_with_a_window(&json!({"kernelArguments": ["a"]}), &json!({"kernelArguments": ["b"]}));
-    let mut cluster = followed(&client(&objects, true), &objects);
-    let now = Timestamp::UNIX_EPOCH;
-    cluster.fetch_lookups(now).await;
-    let goes = |cluster: &ClusterWatch| cluster.plan(now).plan.pools[0].nodes[0].step == Step::Goes;
-    assert!(goes(&cluster));
-    let mut pool = objects[0].clone();
-    pool["metadata"]["annotations"] = json!({"machineconfig.dev/reboots": "WhenNeeded"});
-    cluster.put_pool(serde_json::from_value(pool).unwrap());
-    assert!(!goes(&cluster), "what was read says nothing about the pool as it is now");
-    cluster.fetch_lookups(now).await;
-    assert!(goes(&cluster));
 }
 
 #[tokio::test]
@@ -316,25 +239,6 @@ async fn a_set_that_was_changed_just_now_is_on_no_node() {
         let counted = status.pool_synchronizers_status.unwrap()[0].updated_machine_count;
         assert_eq!(counted, has, "{generation:?}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_refusal_is_for_a_minute() {
-    let objects = cluster(true);
-    let mut cluster = followed(&client_refused(&objects, 1), &objects);
-    let is_refused = |cluster: &ClusterWatch| cluster.unread().iter().any(|u| u.words.contains("spec.drain"));
-    cluster.fetch_lookups(Timestamp::UNIX_EPOCH).await;
-    assert!(is_refused(&cluster));
-    tokio::time::advance(Duration::from_secs(59)).await;
-    cluster.fetch_lookups(Timestamp::UNIX_EPOCH).await;
-    assert!(is_refused(&cluster), "not before");
-    tokio::time::advance(Duration::from_secs(2)).await;
-    cluster.fetch_lookups(Timestamp::UNIX_EPOCH).await;
-    assert!(!is_refused(&cluster));
-    let plan = cluster.plan(Timestamp::UNIX_EPOCH).plan;
-    let going: Vec<&str> =
-        plan.pools[0].nodes.iter().filter(|n| n.step == Step::Goes).map(|n| &*n.node).collect();
-    assert_eq!(going, ["b"], "what the drain of a loses counts");
 }
 
 /// A fake API server whose lists take this many seconds, and which has no other kinds. A watch of pools reports a change each second.

@@ -175,7 +175,7 @@ fn a_node_that_is_put_aside_waits_for_the_window_too() {
     let asks = ChangeAsked { from: OLD.into(), to: NEW.into() };
     let known = [("a", Outlook::Ends)];
     for (least, want) in [(None, ""), (Some(MaxDisruption::Drain), "a")] {
-        let costs = [(asks.clone(), ChangeCost { least, certificates: false })].into();
+        let costs = [(asks.clone(), Ok(ChangeCost { least, certificates: false }))].into();
         let facts = PolicyFacts { costs, ..PolicyFacts::default() };
         let plan = looked_with(&one_is_quarantined(), Some((&policy, &facts)), &known, |_| {});
         assert_eq!(goes(&plan), want, "{plan}");
@@ -198,7 +198,7 @@ fn a_node_that_reboots_anyway_takes_what_waits_for_the_window() {
     let reload = Some(MaxDisruption::Reload);
     let facts = |anyway, waits| {
         let cost = |to: &str, least| {
-            (ChangeAsked { from: OLD.into(), to: to.into() }, ChangeCost { least, certificates: false })
+            (ChangeAsked { from: OLD.into(), to: to.into() }, Ok(ChangeCost { least, certificates: false }))
         };
         PolicyFacts { costs: [cost(NEW, anyway), cost(NEWER, waits)].into(), ..PolicyFacts::default() }
     };

@@ -24,7 +24,7 @@ fn outside_of_windows_goes_what_costs_no_more_than_the_policy_says_and_what_is_n
     let window = || Window::new("0 14 * * *", TimeZone::UTC, hours(2)).unwrap();
     let most = |most| Policy { windows: vec![window()], max_disruption: most, ..Policy::default() };
     let costs = |least| PolicyFacts {
-        costs: [(change("old"), ChangeCost { least, certificates: false })].into(),
+        costs: [(change("old"), Ok(ChangeCost { least, certificates: false }))].into(),
         ..PolicyFacts::default()
     };
     let rows = [
@@ -59,10 +59,56 @@ fn outside_of_windows_goes_what_costs_no_more_than_the_policy_says_and_what_is_n
     assert_eq!(goes(&planned(&six(2, 0), &most(Some(MaxDisruption::Reload)), &facts, NOON)), "cde");
     // One node is in a config from which the change costs more: the whole pool waits.
     let mut facts = costs(Some(MaxDisruption::None));
-    facts.costs.insert(change("older"), ChangeCost::default());
+    facts.costs.insert(change("older"), Ok(ChangeCost::default()));
     let mut nodes = six(2, 0);
     nodes[5] = node("f", "z", "older", "older");
     assert_eq!(goes(&planned(&nodes, &most(Some(MaxDisruption::Reload)), &facts, NOON)), "");
+}
+
+#[test]
+fn a_pool_that_waits_only_because_a_cost_is_not_known_says_so_with_the_reason() {
+    let windows = || vec![Window::new("0 14 * * *", TimeZone::UTC, hours(2)).unwrap()];
+    let most = |most| Policy { windows: windows(), max_disruption: most, ..Policy::default() };
+    let freeze = Freeze {
+        from: at("2026-07-01T00:00:00Z"),
+        until: None,
+        reason: "year-end".to_owned(),
+        certificates: true,
+    };
+    let frozen = Policy { freezes: vec![freeze], ..Policy::default() };
+    let limited = || most(Some(MaxDisruption::Reload));
+    let unreadable = || Err("machineconfig new: cannot be read".into());
+    let cost = |least| Ok(ChangeCost { least, certificates: false });
+    let (says, word) = ("its cost for a node is not known: ", "CostUnknown");
+    let (not_yet, why) =
+        (format!("{says}it is not computed yet"), format!("{says}machineconfig new: cannot be read"));
+    // Columns: the policy, what is known of the change from `old`, and from `older`; what the hold says, and its word.
+    type Known = Option<Result<ChangeCost, Arc<str>>>;
+    let rows: [(Policy, Known, Known, Option<&str>, &str); 7] = [
+        (limited(), None, cost(Some(MaxDisruption::None)).into(), Some(&not_yet), "OutsideWindow"),
+        (limited(), unreadable().into(), cost(Some(MaxDisruption::None)).into(), Some(&why), word),
+        (frozen, unreadable().into(), unreadable().into(), Some(&why), word),
+        // Whatever it costs, the other change has to wait.
+        (limited(), unreadable().into(), cost(None).into(), None, "OutsideWindow"),
+        (limited(), cost(None).into(), unreadable().into(), None, "OutsideWindow"),
+        (limited(), cost(None).into(), cost(None).into(), None, "OutsideWindow"),
+        // Nothing passes this one's windows.
+        (most(None), unreadable().into(), unreadable().into(), None, "OutsideWindow"),
+    ];
+    for (policy, old, older, want, word) in rows {
+        let known = [(change("old"), old), (change("older"), older)];
+        let costs = known.into_iter().filter_map(|(change, cost)| Some((change, cost?))).collect();
+        let facts = PolicyFacts { costs, ..PolicyFacts::default() };
+        let mut nodes = six(2, 0);
+        nodes[5] = node("f", "z", "older", "older");
+        let plan = planned(&nodes, &policy, &facts, NOON);
+        let said = hold(&plan);
+        assert_eq!(said.contains("not known"), want.is_some(), "{said}");
+        assert!(said.contains(want.unwrap_or_default()), "{said}");
+        let policy = plan.policy.unwrap();
+        assert_eq!(policy.held_for.as_deref(), Some(word), "{said}");
+        assert_eq!(policy.progress.held.as_deref(), Some(&*said), "people see it in the policy's status");
+    }
 }
 
 #[test]
@@ -74,7 +120,7 @@ fn certificates_pass_a_freeze_that_lets_them_and_no_other() {
         certificates,
     };
     let facts = |certificates| PolicyFacts {
-        costs: [(change("old"), ChangeCost { least: None, certificates })].into(),
+        costs: [(change("old"), Ok(ChangeCost { least: None, certificates }))].into(),
         ..PolicyFacts::default()
     };
     let open = || freeze("open", true);
@@ -93,7 +139,7 @@ fn certificates_pass_a_freeze_that_lets_them_and_no_other() {
     // What passes the freeze still waits for a window, unless it passes that, too.
     let window = |cron| vec![Window::new(cron, TimeZone::UTC, hours(2)).unwrap()];
     let both = |least, certificates| PolicyFacts {
-        costs: [(change("old"), ChangeCost { least, certificates })].into(),
+        costs: [(change("old"), Ok(ChangeCost { least, certificates }))].into(),
         ..PolicyFacts::default()
     };
     let (shut, opened) = ("0 14 * * *", "0 11 * * *");

@@ -132,7 +132,7 @@ fn a_node_that_reboots_is_not_sent_for_that_and_one_that_a_person_sends_takes_wh
     let change = ChangeAsked { from: "old".into(), to: "new".into() };
     let least = Some(api::v1alpha1::MaxDisruption::None);
     let cost = ChangeCost { least, certificates: false };
-    let facts = PolicyFacts { costs: [(change, cost)].into(), ..PolicyFacts::default() };
+    let facts = PolicyFacts { costs: [(change, Ok(cost))].into(), ..PolicyFacts::default() };
     type Happens = fn(&mut NodeView);
     let rows: [(&str, Happens); 5] = [
         ("it is down", |n| n.not_ready = Some("Ready is Unknown".into())),

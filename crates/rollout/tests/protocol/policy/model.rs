@@ -146,7 +146,7 @@ impl Model {
         let change = |from: &str, to: &str| ChangeAsked { from: from.into(), to: to.into() };
         let cost = ChangeCost { least: None, certificates: self.about.certificates };
         let costs: Costs =
-            CONFIGS.iter().flat_map(|from| CONFIGS.map(|to| (change(from, to), cost))).collect();
+            CONFIGS.iter().flat_map(|from| CONFIGS.map(|to| (change(from, to), Ok(cost)))).collect();
         let facts = PolicyFacts { gates, baselines, progress, approval, costs, ..PolicyFacts::default() };
         let moves = Unanswered { moves: true, overdue: false };
         let cluster = Facts {

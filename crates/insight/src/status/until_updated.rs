@@ -1,0 +1,188 @@
+//! The cluster's status, shown again and again, until all pools are updated if that is asked for: what `mco status` prints, and when
+//! and how it ends. A pool counts as updated when its nodes are, and nothing that is not rendered yet will give it another config.
+//!
+//! What it is not: the watches (see `follow`), or the printing.
+
+use crate::change::rendering::RenderWith;
+use crate::change::unrendered::unrendered;
+use crate::objects::lists::{ListError, for_rendering};
+use crate::status::Snapshot;
+use crate::status::follow::ClusterWatch;
+use crate::status::watch_errors::FollowError;
+use api::v1::ControllerConfig;
+use client::{Backoff, chain};
+use kube::Client;
+use render::TemplateSet;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The wait before an API server that did not answer is asked again.
+const AGAIN: Backoff = Backoff { first: Duration::from_millis(500), last: Duration::from_secs(10) };
+
+/// What is followed, and until when.
+#[derive(Debug, Clone, Default)]
+pub struct FollowOptions {
+    /// The pools that are wanted; empty: all.
+    pub pools: Vec<String>,
+    /// It ends when these pools are updated, or cannot be until somebody changes something.
+    pub until_updated: bool,
+    /// It ends then in any case.
+    pub end: Option<Instant>,
+    /// The ControllerConfig to use if the cluster has none.
+    pub controller_config: ControllerConfig,
+}
+
+/// How it ends before its time is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FollowEnd {
+    /// All pools are updated.
+    Updated,
+    /// A pool cannot get to its config unless a person changes something; why.
+    Stuck(String),
+}
+
+/// The status at one moment.
+#[derive(Debug)]
+pub struct StatusView {
+    /// Where everything stands.
+    pub snapshot: Snapshot,
+    /// It ends so now.
+    pub end: Option<FollowEnd>,
+    /// What is waited for besides what the snapshot shows. Each reason is told once.
+    pub waiting: Option<String>,
+    /// Optional kinds that may not be listed, and count as absent. Each is told once.
+    pub forbidden: Vec<String>,
+}
+
+/// The status of a cluster, followed.
+pub struct FollowedStatus {
+    client: Client,
+    options: FollowOptions,
+    cluster: ClusterWatch,
+    /// Why it is not at its end although all pools shown are updated.
+    unrendered: Option<String>,
+    /// What was told of that.
+    told: Option<String>,
+    told_forbidden: BTreeSet<String>,
+    /// How often in a row the API server did not say what is rendered.
+    misses: u32,
+    /// When it is asked again.
+    again: Option<Instant>,
+}
+
+impl std::fmt::Debug for FollowedStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FollowedStatus").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl FollowedStatus {
+    /// Begins to follow; `None`: the time is over first.
+    ///
+    /// With `until_updated`, an API server that does not answer is waited for from the first request on: the only control-plane node
+    /// may be rebooting into the very config that is waited for. `tell` gets the reason, once.
+    ///
+    /// # Errors
+    /// The API server does not answer, or refuses.
+    pub async fn start(
+        client: &Client,
+        options: FollowOptions,
+        mut tell: impl FnMut(&str),
+    ) -> Result<Option<Self>, FollowError> {
+        let mut misses = 0;
+        let cluster = loop {
+            let error = match within(options.end, ClusterWatch::start(client)).await {
+                None => return Ok(None),
+                Some(Ok(cluster)) => break cluster,
+                Some(Err(error)) if options.until_updated && error.is_transient() => error,
+                Some(Err(error)) => return Err(error),
+            };
+            if misses == 0 {
+                tell(&chain(&error));
+            }
+            let again = Instant::now() + AGAIN.delay(misses);
+            misses += 1;
+            if options.end.is_some_and(|end| end <= again) {
+                return Ok(None);
+            }
+            tokio::time::sleep_until(again).await;
+        };
+        Ok(Some(Self {
+            client: client.clone(),
+            options,
+            cluster,
+            unrendered: None,
+            told: None,
+            told_forbidden: BTreeSet::new(),
+            misses: 0,
+            again: None,
+        }))
+    }
+
+    /// The status now.
+    pub async fn view(&mut self) -> StatusView {
+        let snapshot = self.cluster.snapshot(&self.options.pools);
+        (self.unrendered, self.again) = (None, None);
+        let mut forbidden = vec![];
+        let is_updated = self.options.until_updated && snapshot.is_updated();
+        if is_updated {
+            self.look_for_unrendered(&snapshot, &mut forbidden).await;
+        }
+        let end = match &self.unrendered {
+            _ if !self.options.until_updated => None,
+            Some(_) => None,
+            None if is_updated => Some(FollowEnd::Updated),
+            None => snapshot.stuck().map(FollowEnd::Stuck),
+        };
+        let is_new = self.told != self.unrendered && !self.is_over();
+        self.told.clone_from(&self.unrendered);
+        StatusView { snapshot, end, waiting: self.unrendered.clone().filter(|_| is_new), forbidden }
+    }
+
+    /// Whether MachineConfigs are still to be rendered for the pools of a snapshot.
+    async fn look_for_unrendered(&mut self, snapshot: &Snapshot, forbidden: &mut Vec<String>) {
+        let seen: Vec<_> = snapshot.pools.iter().map(|p| (p.name.clone(), p.config.clone())).collect();
+        let listed = within(self.options.end, for_rendering(&self.client)).await;
+        match listed.unwrap_or(Err(ListError::Unanswered)) {
+            Ok(listed) => {
+                let templates = TemplateSet::default();
+                let controller_config = &self.options.controller_config;
+                let with = RenderWith { templates: &templates, controller_config };
+                self.unrendered = unrendered(listed.objects, &seen, with);
+                self.misses = 0;
+                let is_new = |kind: &String| self.told_forbidden.insert(kind.clone());
+                forbidden.extend(listed.forbidden.into_iter().filter(is_new));
+            }
+            Err(error) => {
+                let why = chain(&error);
+                self.unrendered = Some(format!("cannot tell whether all MachineConfigs are rendered: {why}"));
+                self.again = Some(Instant::now() + AGAIN.delay(self.misses));
+                self.misses += 1;
+            }
+        }
+    }
+
+    /// Waits for a change. Returns what is still waited for if the time is over.
+    pub async fn changed(&mut self) -> Option<String> {
+        let until = [self.options.end, self.again].into_iter().flatten().min();
+        within(until, self.cluster.changed()).await;
+        let waits = || self.cluster.snapshot(&self.options.pools).waits_for();
+        self.is_over().then(|| self.unrendered.clone().unwrap_or_else(waits))
+    }
+
+    fn is_over(&self) -> bool {
+        self.options.end.is_some_and(|end| Instant::now() >= end)
+    }
+}
+
+/// What comes of it until then; `None`: nothing.
+async fn within<T>(end: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
+    match end {
+        None => Some(work.await),
+        Some(end) => tokio::time::timeout_at(end, work).await.ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! Tests of following until all is updated, with a fake API server and a clock that does not wait.
+
+use super::*;
+use http::{Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// A fake API server that serves nobody until then, and that does not list ControllerConfigs while `broken`. It has one pool, which is
+/// updated and has no nodes.
+fn client(away_until: Instant, broken: Arc<AtomicBool>) -> Client {
+    let serve = tower::service_fn(move |request: Request<Body>| {
+        let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or_default());
+        let (watches, broken) = (query.contains("watch="), broken.clone());
+        async move {
+            let failure = |code: u16| json!({"kind": "Status", "code": code, "message": "no", "reason": "R"});
+            let list = |items: Vec<Value>| {
+                (
+                    200,
+                    json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}),
+                )
+            };
+            if watches {
+                std::future::pending::<()>().await;
+            }
+            let (code, body) = match path.rsplit('/').next().unwrap_or_default() {
+                _ if Instant::now() < away_until => (503, failure(503)),
+                "controllerconfigs" if broken.load(Relaxed) => (500, failure(500)),
+                "machineconfigpools" => list(vec![pool()]),
+                "controllerconfigs" | "machineconfigs" | "nodes" | "pods" => list(vec![]),
+                _ => (404, failure(404)),
+            };
+            let body = Body::from(body.to_string().into_bytes());
+            Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap())
+        }
+    });
+    Client::new(serve, "default")
+}
+
+fn pool() -> Value {
+    let configuration = json!({"name": "rendered-worker-1"});
+    let updated = json!({"type": "Updated", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    json!({"metadata": {"name": "worker", "resourceVersion": "1"},
+        "spec": {"configuration": configuration, "machineConfigSelector": {}, "nodeSelector": {"matchLabels": {"no": "node"}}},
+        "status": {"conditions": [updated], "configuration": configuration}})
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_is_away_at_the_start_is_waited_for_if_all_is_to_be_updated_and_time_is_left() {
+    // Columns: whether the end is waited for, how long the API server is away and the time that there is, in seconds; what happens.
+    for (until_updated, away, time, want) in [
+        (true, 20, None, "started"),
+        (true, 20, Some(60), "started"),
+        (true, 20, Some(10), "over"),
+        (false, 20, None, "failed"),
+        (false, 0, None, "started"),
+    ] {
+        let (now, mut told) = (Instant::now(), 0);
+        let end = time.map(|time| now + seconds(time));
+        let options = FollowOptions { until_updated, end, ..FollowOptions::default() };
+        let client = client(now + seconds(away), Arc::default());
+        let happens = match FollowedStatus::start(&client, options, |_| told += 1).await {
+            Ok(Some(_)) => "started",
+            Ok(None) => "over",
+            Err(_) => "failed",
+        };
+        assert_eq!(happens, want, "{until_updated} {away} {time:?}");
+        assert_eq!(told, u32::from(until_updated), "once, however often it is tried");
+        assert!(now.elapsed() <= seconds(time.unwrap_or(away + 10)), "{:?}", now.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn updated_pools_are_the_end_when_it_is_known_that_nothing_is_left_to_render() {
+    let broken = Arc::new(AtomicBool::new(false));
+    let client = client(Instant::now(), broken.clone());
+    let end = Some(Instant::now() + seconds(60));
+    let options = FollowOptions { until_updated: true, end, ..FollowOptions::default() };
+    let mut status = FollowedStatus::start(&client, options.clone(), |_| {}).await.unwrap().unwrap();
+    assert_eq!(status.view().await.end, Some(FollowEnd::Updated));
+    broken.store(true, Relaxed);
+    let (mut told, mut waits) = (vec![], vec![]);
+    for _ in 0..4 {
+        let view = status.view().await;
+        assert_eq!(view.end, None);
+        told.extend(view.waiting);
+        let before = Instant::now();
+        assert_eq!(status.changed().await, None);
+        waits.push(before.elapsed());
+    }
+    assert!(matches!(&told[..], [once] if once.starts_with("cannot tell whether")), "{told:?}");
+    assert!(waits[0] < seconds(1) && waits[3] >= seconds(2), "each wait is longer: {waits:?}");
+    broken.store(false, Relaxed);
+    assert_eq!(status.view().await.end, Some(FollowEnd::Updated));
+    // The time ends while it is not known.
+    broken.store(true, Relaxed);
+    let over = loop {
+        assert_eq!(status.view().await.end, None);
+        if let Some(why) = status.changed().await {
+            break why;
+        }
+    };
+    assert!(over.starts_with("cannot tell whether"), "{over}");
+    // Without being asked to, it does not end.
+    broken.store(false, Relaxed);
+    let options = FollowOptions { until_updated: false, end: None, ..options };
+    let mut status = FollowedStatus::start(&client, options, |_| {}).await.unwrap().unwrap();
+    assert_eq!(status.view().await.end, None);
+}
