@@ -221,7 +221,8 @@ async fn whoami(client: &Client) -> Result<String, ActionError> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
     let mut question = DynamicObject::new("", &kind);
     question.metadata.name = None;
-    let answer = call(|| "ask who you are".to_owned(), api.create(&PostParams::default(), &question)).await?;
+    let answer =
+        call(|| "create SelfSubjectReview".to_owned(), api.create(&PostParams::default(), &question)).await?;
     let name = answer.data.pointer("/status/userInfo/username").and_then(serde_json::Value::as_str);
     name.map(str::to_owned)
         .ok_or_else(|| ActionError::Refused("the API server did not return your user name".to_owned()))

@@ -137,6 +137,8 @@ pub mod annotation {
     pub const CONTROL_PLANE_TOPOLOGY: &str = "machineconfiguration.openshift.io/controlPlaneTopology";
     /// Node: `Rebooting` between the reboot's start and the first sync after it, else empty.
     pub const POST_CONFIG_ACTION: &str = "machineconfiguration.openshift.io/post-config-action";
+    /// The one value of [`POST_CONFIG_ACTION`] besides the empty one.
+    pub const REBOOTING: &str = "Rebooting";
     /// Node: the ControllerConfig resource version whose certificates are on disk.
     pub const LAST_SYNCED_CONTROLLER_CONFIG: &str =
         "machineconfiguration.openshift.io/lastSyncedControllerConfigResourceVersion";
@@ -151,7 +153,8 @@ pub mod annotation {
     pub const SSH_ACCESSED: &str = "accessed";
     /// MachineOSConfig: the build in force. Written by the controller.
     pub const CURRENT_BUILD: &str = "machineconfiguration.openshift.io/current-machine-os-build";
-    /// MachineOSConfig: build again, whatever there is. Written by people.
+    /// MachineOSConfig: any value, also an empty one, has the image built again, even if one that fits exists. Written by people,
+    /// removed by the controller.
     pub const REBUILD: &str = "machineconfiguration.openshift.io/rebuild";
     /// MachineOSBuild: the uid of its Job.
     pub const JOB_UID: &str = "machineconfiguration.openshift.io/job-uid";
@@ -214,8 +217,8 @@ pub mod own {
     pub const FENCED: &str = "machineconfiguration.openshift.io/sealed";
     /// Node: any text; a change of it makes the agent retry at once what failed (`mco retry`).
     pub const RETRY: &str = "machineconfiguration.openshift.io/retry";
-    /// Node: any text, by which `mco uninstall` asks the agent to leave the host: to take away what it has brought there for trials,
-    /// once nothing is on trial any more and no reboot is owed.
+    /// Node: any text, by which `mco uninstall` asks the agent to remove what it has brought to the host for trials, once nothing is
+    /// on trial any more and no reboot is owed.
     pub const LEAVE: &str = "machineconfig.dev/leave";
     /// Node: the text of [`LEAVE`] that the agent has answered.
     pub const LEFT: &str = "machineconfig.dev/left";
@@ -285,8 +288,6 @@ pub mod state {
     pub const DEGRADED: &str = "Degraded";
     /// The desired config needs something that cannot be done on a running machine.
     pub const UNRECONCILABLE: &str = "Unreconcilable";
-    /// The only value of [`super::annotation::POST_CONFIG_ACTION`].
-    pub const REBOOTING: &str = "Rebooting";
 }
 
 /// The names of the parts: of their workloads, accounts and Leases, and the value of [`label::PART`] on their pods.

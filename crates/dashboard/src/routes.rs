@@ -1,6 +1,6 @@
 //! Which request gets which answer. Every request passes the access check first.
 //!
-//! What it is not: who may pass (see `local_access`), and what is answered.
+//! What it is not: who may pass (see `local_access` and `cluster_access`), and what is answered.
 
 use crate::answer::Text;
 use crate::body::{self, in_time};
@@ -48,14 +48,19 @@ pub(crate) fn router(shared: Shared) -> Router {
 async fn guarded(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let request = request.map(in_time);
     let mut response = match &shared.access_mode {
-        AccessMode::Local(access) => pass(&shared.access_mode, access, request, next).await,
-        AccessMode::Cluster(access) => enter(&shared, access, request, next).await,
+        AccessMode::Local(access) => check_local_access(&shared.access_mode, access, request, next).await,
+        AccessMode::Cluster(access) => check_cluster_access(&shared, access, request, next).await,
     };
     answer::harden(response.headers_mut());
     response
 }
 
-async fn pass(access_mode: &AccessMode, access: &LocalAccess, request: Request, next: Next) -> Response {
+async fn check_local_access(
+    access_mode: &AccessMode,
+    access: &LocalAccess,
+    request: Request,
+    next: Next,
+) -> Response {
     let (mut parts, body) = request.into_parts();
     let is_page = access_mode.path_below_prefix(&parts) == Some("/");
     let refused = |Refusal(status, why)| match is_page || parts.uri.path() == "/" {
@@ -85,7 +90,12 @@ async fn pass(access_mode: &AccessMode, access: &LocalAccess, request: Request, 
 }
 
 /// The way in where the dashboard runs in the cluster. Without a right to the fleet nothing is given, not even the page.
-async fn enter(shared: &Shared, access: &ClusterAccess, request: Request, next: Next) -> Response {
+async fn check_cluster_access(
+    shared: &Shared,
+    access: &ClusterAccess,
+    request: Request,
+    next: Next,
+) -> Response {
     let (mut parts, body) = request.into_parts();
     let reads = [Method::GET, Method::HEAD].contains(&parts.method);
     // A kubelet's probes come by the pod's address.
@@ -146,7 +156,7 @@ async fn sign_in(access: &ClusterAccess, body: Body) -> Response {
     struct Given {
         token: String,
     }
-    let what = "a sign-in is a short text with a token";
+    let what = "send the token as JSON: {\"token\": \"TOKEN\"}";
     let given = match body::read(body, body::LARGEST_ACTION).await {
         Ok(bytes) => serde_json::from_slice::<Given>(&bytes).map_err(|_| StatusCode::BAD_REQUEST),
         Err(status) => Err(status),

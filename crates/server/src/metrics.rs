@@ -95,7 +95,7 @@ impl Metrics {
         );
         registry.register(
             "mcs_config_held_back",
-            "1 while the last good config is served because a newer one of the pool cannot be",
+            "1 while the last good config is served because a newer one of the pool cannot be served",
             held_back,
         );
         registry.register("mcs_source_up", "1 while the source of configs can be read", source_up);

@@ -11,7 +11,7 @@ use super::os_config::{IMAGES, LIMIT, LOOK, WAIT, apply};
 use super::{Bench, Samples};
 use anyhow::{Context, bail};
 use api::k8s::{Node, ResourceExt};
-use api::names::{annotation, own, state};
+use api::names::{annotation, own};
 use api::v1::{MachineConfig, MachineConfigPool};
 use kube::api::{Api, Patch, PatchParams};
 use lab::{Lab, OSTREE_PULL};
@@ -107,7 +107,7 @@ async fn phase_times(nodes: &Api<Node>) -> anyhow::Result<[Instant; 3]> {
                 drained.get_or_insert(now);
             }
         }
-        if note(annotation::POST_CONFIG_ACTION) == state::REBOOTING {
+        if note(annotation::POST_CONFIG_ACTION) == annotation::REBOOTING {
             return Ok([sent.context("sent")?, drained.context("drained")?, now]);
         }
         tokio::time::sleep(LOOK).await;

@@ -70,7 +70,7 @@ fn options<'a>(args: impl Iterator<Item = &'a clap::Arg>) -> String {
             meaning += &format!(". One of {}", choices.join(", "));
         }
         let defaults: Vec<_> = arg.get_default_values().iter().map(|v| v.to_string_lossy()).collect();
-        if takes && !defaults.is_empty() && !arg.is_hide_default_value_set() {
+        if takes && defaults.iter().any(|v| !v.is_empty()) && !arg.is_hide_default_value_set() {
             meaning += &format!(". Default: `{}`", defaults.join(" "));
         }
         if let Some(env) = arg.get_env() {

@@ -150,12 +150,13 @@ pub(super) fn annotations(names: &Names) -> anyhow::Result<String> {
     let mut out = head("Annotations", SOURCE);
     out += "\n## Shared with OpenShift's operator\n\nThanks to these, either implementation's controller \
         works with the other's agent. A few are ours alone; their text says so.\n\n";
-    // The module also holds a value that an annotation may have, which is not itself an annotation.
-    let shared: Vec<Name> =
-        names.of("annotation")?.iter().filter(|n| n.value.contains('/')).cloned().collect();
-    out += &table(&shared, "annotation");
+    // Both modules also hold values that an annotation may have, which are not annotations themselves.
+    let of = |module: &str| -> anyhow::Result<Vec<Name>> {
+        Ok(names.of(module)?.iter().filter(|n| n.value.contains('/')).cloned().collect())
+    };
+    out += &table(&of("annotation")?, "annotation");
     out += "\n## Our own\n\nNo other implementation reads these.\n\n";
-    out += &table(names.of("own")?, "annotation");
+    out += &table(&of("own")?, "annotation");
     out += "\n## Values of `machineconfiguration.openshift.io/state`\n\n";
     out += &plain(names.of("state")?, "state");
     Ok(out)
@@ -200,6 +201,16 @@ mod tests {
     fn the_longest_reason_is_told_as_it_is() {
         let told = MEANT.iter().find(|(link, _)| link.ends_with("MAX_REASON_CHARS")).unwrap().1;
         assert_eq!(told, api::text::MAX_REASON_CHARS.to_string());
+    }
+
+    #[test]
+    fn values_are_not_listed_as_annotations() {
+        let page = annotations(&Names::read(&crate::root()).unwrap()).unwrap();
+        let (keys, states) = page.split_once("## Values of").unwrap();
+        let listed: Vec<&str> = keys.lines().filter_map(|line| line.strip_prefix("| `")).collect();
+        assert!(listed.len() > 50, "{listed:?}");
+        assert!(listed.iter().all(|row| row.split('`').next().unwrap().contains('/')), "{listed:?}");
+        assert!(states.contains("`Degraded`") && !states.contains("`Rebooting`"), "{states}");
     }
 
     #[test]

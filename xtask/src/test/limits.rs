@@ -1,6 +1,6 @@
 //! How long a run of the tests may take on two cores: what is printed beside the time that it took.
 //!
-//! Not here: a judge. A slow run does not fail, because another computer, or another program on this one, may be the reason.
+//! It only reports: a slow run does not fail, because another computer, or another program on this one, may be the reason.
 
 use super::Scope;
 use std::time::Duration;

@@ -193,7 +193,7 @@ fn summary(done: &lanes::Done, left_out: &[String]) {
     }
     if !done.unsteady.is_empty() {
         println!(
-            "== failed beside other jobs, and passed alone: look at these, each has too little time or a race:"
+            "== failed beside other jobs, and passed alone; check each for a race or a timeout that is too short:"
         );
         for line in &done.unsteady {
             println!("    {line}");

@@ -125,7 +125,7 @@ pub(crate) enum Command {
     /// The config server: serves booting machines their Ignition config
     #[command(subcommand)]
     Server(Server),
-    /// The operator: keeps the config server's certificates and the machines' user data
+    /// The operator: installs the other parts and keeps them as the settings say
     #[command(subcommand)]
     Operator(Operator),
     /// Boot tokens: which machines may fetch a pool's config

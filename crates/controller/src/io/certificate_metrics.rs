@@ -50,7 +50,7 @@ impl Collector for BundleEnds {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut family = encoder.encode_descriptor(
             "mcc_certificate_not_after_timestamp_seconds",
-            "Unix time at which the last certificate of a bundle in the ControllerConfig ends",
+            "Unix time at which the last certificate to expire of a bundle in the ControllerConfig expires",
             None,
             MetricType::Gauge,
         )?;

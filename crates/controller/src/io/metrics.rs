@@ -183,7 +183,11 @@ impl Metrics {
             "1 when a MachineConfig of the pool overrides the default OS image",
             os_image_url_override.clone(),
         );
-        registry.register("mcc_pool_alert", "1 for a node whose pools are in conflict", pool_alert.clone());
+        registry.register(
+            "mcc_pool_alert",
+            "1 for a node of pool master that a custom pool selects too",
+            pool_alert.clone(),
+        );
         registry.register(
             "mcc_drain_err",
             "1 for a node whose drain has lasted for more than an hour",

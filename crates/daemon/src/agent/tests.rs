@@ -228,7 +228,7 @@ async fn a_drain_requested_again_before_a_reboot_has_a_time_limit_and_clears_the
     assert!(matches!(agent.act(next).await, Next::Step), "{:?}", agent.view);
     assert!(recorded(&agent));
     let Action::Write { changes, .. } = step(&agent.view) else { panic!("{:?}", step(&agent.view)) };
-    assert_eq!(changes[annotation::POST_CONFIG_ACTION], state::REBOOTING);
+    assert_eq!(changes[annotation::POST_CONFIG_ACTION], annotation::REBOOTING);
 }
 
 /// A registry that answers nothing must not hold the agent up.

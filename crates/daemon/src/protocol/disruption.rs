@@ -168,7 +168,7 @@ fn returned(view: &View, config: String, boot_id: &str, began: Option<Timestamp>
         return action;
     }
     // A reboot that was not announced is reported now. For a node that never had a config this is not needed.
-    if node.post_action != state::REBOOTING && !node.current.is_empty() {
+    if node.post_action != annotation::REBOOTING && !node.current.is_empty() {
         let text = format!("Node has rebooted into config {config} without announcing it");
         return write(rebooting(), [AgentNote::new(AgentEvent::Reboot, text).on_the_way_to(&config)]);
     }
@@ -176,14 +176,14 @@ fn returned(view: &View, config: String, boot_id: &str, began: Option<Timestamp>
 }
 
 fn rebooting() -> [(&'static str, String); 1] {
-    [(annotation::POST_CONFIG_ACTION, state::REBOOTING.to_owned())]
+    [(annotation::POST_CONFIG_ACTION, annotation::REBOOTING.to_owned())]
 }
 
 /// A reboot is pending: the pods must have left, and the Node must announce the reboot. If the API server accepts no
 /// writes, the recorded state has to suffice.
 fn reboot_owed(view: &View, config: String, cleared: bool) -> Action {
     let node = &view.node;
-    let announced = node.post_action == state::REBOOTING;
+    let announced = node.post_action == annotation::REBOOTING;
     let drains = node.topology != SINGLE_REPLICA;
     let answered = node.last_applied_drain == drain_of(&config);
     let away = if node.seen { !drains || node.unschedulable && (cleared || answered) } else { cleared };

@@ -42,7 +42,7 @@ pub struct Finding {
 }
 
 /// Whether a hold ends by itself: other nodes go first, a soak time runs, or an image is being built. That is no finding.
-fn is_a_turn(hold: &Hold) -> bool {
+fn ends_by_itself(hold: &Hold) -> bool {
     match hold {
         Hold::Masters(_) | Hold::Arbiter(_) | Hold::Soak { .. } | Hold::Prefetch { .. } => true,
         Hold::Image(wait) => !wait.is_error(),
@@ -75,7 +75,8 @@ pub(crate) fn of(pools: &[PoolRow], plan: &RolloutPlan, only: &[String]) -> Vec<
     }
     let shown: BTreeSet<&str> = pools.iter().map(|p| p.name.as_str()).collect();
     for pool in plan.pools.iter().filter(|p| shown.contains(&*p.pool)) {
-        if let Some(hold) = pool.hold.as_ref().filter(|hold| !pool.nodes.is_empty() && !is_a_turn(hold)) {
+        if let Some(hold) = pool.hold.as_ref().filter(|hold| !pool.nodes.is_empty() && !ends_by_itself(hold))
+        {
             add(Problem::Held, Some(&pool.pool), None, hold.to_string());
         }
         for node in &pool.nodes {

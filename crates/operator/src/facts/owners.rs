@@ -1,5 +1,5 @@
 //! Which changes of the ControllerConfig are ours to make: a field that somebody else owns, by the API server's record in
-//! `metadata.managedFields`, is left to him. Pure.
+//! `metadata.managedFields`, is left to them. Pure.
 //!
 //! What it is not: the values (see `openshift`).
 
@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 /// Those who write what the cluster says and not what a person wants: we, the controller (the topology, by the nodes), and
 /// OpenShift's installer. The reference's operator has our name; earlier versions of our controller had none, for which the API
 /// server puts `unknown`.
-const MACHINES: [&str; 4] = [FIELD_MANAGER, "machine-config-controller", "cluster-bootstrap", "unknown"];
+const AUTOMATED_MANAGERS: [&str; 4] =
+    [FIELD_MANAGER, "machine-config-controller", "cluster-bootstrap", "unknown"];
 
 /// The merge patch that brings a ControllerConfig to what is wanted, as far as that is ours; `{}`: nothing is to be done.
 pub(crate) fn patch(there: &Value, wanted: &ControllerConfigFields) -> Value {
@@ -67,7 +68,7 @@ fn difference(has: Option<&Value>, wanted: &Value, path: &mut Vec<String>, owner
             // What we did not write is a default of the API server, or somebody else's.
             for key in has.keys().filter(|key| !wanted.contains_key(*key)) {
                 path.push(key.clone());
-                if owners.is_written_by_machines(path) && !owners.is_a_persons(path) {
+                if owners.is_written_automatically(path) && !owners.is_written_by_people(path) {
                     change.insert(key.clone(), Value::Null);
                 }
                 path.pop();
@@ -76,33 +77,34 @@ fn difference(has: Option<&Value>, wanted: &Value, path: &mut Vec<String>, owner
         }
         // Empty text is what the API server has where there is none.
         (None, Value::String(text)) if text.is_empty() => None,
-        (_, wanted) => (!owners.is_a_persons(path)).then(|| wanted.clone()),
+        (_, wanted) => (!owners.is_written_by_people(path)).then(|| wanted.clone()),
     }
 }
 
 /// Who has written which fields.
 struct Owners {
-    machines: Vec<Value>,
-    persons: Vec<Value>,
+    automated: Vec<Value>,
+    people: Vec<Value>,
 }
 
 impl Owners {
     fn of(object: &Value) -> Self {
-        let mut owners = Self { machines: vec![], persons: vec![] };
+        let mut owners = Self { automated: vec![], people: vec![] };
         for entry in crate::ownership::entries(object) {
             let by = entry["manager"].as_str().unwrap_or_default();
-            let list = if MACHINES.contains(&by) { &mut owners.machines } else { &mut owners.persons };
+            let list =
+                if AUTOMATED_MANAGERS.contains(&by) { &mut owners.automated } else { &mut owners.people };
             list.push(entry["fieldsV1"].clone());
         }
         owners
     }
 
-    fn is_a_persons(&self, path: &[String]) -> bool {
-        self.persons.iter().any(|fields| owns(fields, path))
+    fn is_written_by_people(&self, path: &[String]) -> bool {
+        self.people.iter().any(|fields| owns(fields, path))
     }
 
-    fn is_written_by_machines(&self, path: &[String]) -> bool {
-        self.machines.iter().any(|fields| owns(fields, path))
+    fn is_written_automatically(&self, path: &[String]) -> bool {
+        self.automated.iter().any(|fields| owns(fields, path))
     }
 }
 

@@ -91,8 +91,8 @@ pub const ALERTS: [Alert; 33] = [
         Warning,
         "",
         "max by (node) (mcc_pool_alert) > 0",
-        "Node {{ $labels.node }} is in several pools that contradict each other.",
-        "It gets the config of one of them. Correct its role labels, or the nodeSelector of the pools.",
+        "Node {{ $labels.node }} is in pool master, and a custom pool, which is ignored, selects it too.",
+        "It gets the config of pool master. Remove the custom pool's label from the node, or make that pool's nodeSelector narrower.",
     ),
     alert(
         "MCCNoLeader",
@@ -132,7 +132,7 @@ pub const ALERTS: [Alert; 33] = [
         Warning,
         "1h",
         "max by (bundle) (mcc_certificate_not_after_timestamp_seconds) - time() < 30 * 86400",
-        "The certificates in {{ $labels.bundle }} of the ControllerConfig end in {{ $value | humanizeDuration }}.",
+        "The certificates in {{ $labels.bundle }} of the ControllerConfig expire in {{ $value | humanizeDuration }}.",
         "Hosts trust these authorities. After that, kubelets, agents or container runtimes no longer trust the certificates \
          that the authorities have issued. Renew the authority: its new certificate reaches the hosts by itself.",
     ),
@@ -243,7 +243,7 @@ pub const ALERTS: [Alert; 33] = [
         Warning,
         "1h",
         "min by (instance) (mcs_certificate_not_after_timestamp_seconds) - time() < 30 * 86400",
-        "The config server's certificate on {{ $labels.instance }} ends in {{ $value | humanizeDuration }}.",
+        "The config server's certificate on {{ $labels.instance }} expires in {{ $value | humanizeDuration }}.",
         "After that no machine can boot into the cluster. The operator renews it unless the Secret is your own.",
     ),
     alert(
@@ -251,7 +251,7 @@ pub const ALERTS: [Alert; 33] = [
         Critical,
         "",
         "min by (instance) (mcs_certificate_not_after_timestamp_seconds) - time() < 7 * 86400",
-        "The config server's certificate on {{ $labels.instance }} ends in {{ $value | humanizeDuration }}.",
+        "The config server's certificate on {{ $labels.instance }} expires in {{ $value | humanizeDuration }}.",
         "After that no machine can boot into the cluster. The operator renews it unless the Secret is your own.",
     ),
     alert(

@@ -72,7 +72,7 @@ const FLEET: [Panel; 8] = [
         24,
         "short",
         &[
-            ("sum(mcc_pool_alert) or vector(0)", "nodes in conflicting pools"),
+            ("sum(mcc_pool_alert) or vector(0)", "nodes of pool master that a custom pool selects too"),
             ("sum(max by (pool) (os_image_url_override))", "pools with an OS image of their own"),
         ],
     ),
@@ -183,7 +183,7 @@ const NODE: [Panel; 6] = [
 const SERVER: [Panel; 8] = [
     panel("Sees the cluster", "stat", 6, "short", &[("min(mcs_source_up)", "")]),
     panel(
-        "Certificate ends in",
+        "Certificate expires in",
         "stat",
         6,
         "s",

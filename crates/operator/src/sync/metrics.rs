@@ -1,6 +1,6 @@
 //! The operator's metrics. Names and labels are part of the interface.
 //!
-//! What it is not: serving them (see `serve`).
+//! What it is not: serving them (see `run`).
 
 use super::Step;
 use client::ProcessCounts;

@@ -104,7 +104,8 @@ pub(crate) fn evaluation(objects: &[serde_json::Value]) -> Vec<&'static str> {
     found
 }
 
-/// The status after a pass. Nothing but the times of transition is taken over from a status that says the same.
+/// The status after a pass. What the pass did not check stays as in `before`; a condition whose status stays the same keeps its
+/// transition time.
 pub(crate) fn after(
     before: &MachineConfigOperatorStatus,
     facts: &Facts<'_>,
@@ -305,7 +306,7 @@ fn upgradeable(facts: &Facts<'_>) -> Option<(&'static str, String)> {
     (!list.is_empty()).then(|| {
         let shown = api::text::names(&list, NAMED_KUBELETS);
         let why = format!(
-            "the API server is 1.{server}, and these kubelets would be too old for the next version or are newer than it: \
+            "the API server is 1.{server}; these kubelets are newer than it, or would be too old for its next version: \
              {shown}; bring them to 1.{server} first"
         );
         (KUBELET_SKEW, why)

@@ -57,7 +57,7 @@ pub enum UninstallError {
     /// Nodes did not get back to their own files.
     #[error(
         "nothing was removed, and the pools are paused, because not every node got back to its own files:{}\nfix the cause and \
-         run the command again; with --force it removes the rest anyway; mco resume POOL cancels the uninstall",
+         run the command again; --force removes the installation anyway; mco resume POOL cancels the uninstall",
         lines(nodes)
     )]
     NotRestored {
@@ -77,8 +77,8 @@ pub enum UninstallError {
     },
     /// Something does not go.
     #[error(
-        "{what} still exists after {seconds} s; a finalizer of it, or of an object of that CustomResourceDefinition, holds it: look \
-         at metadata.finalizers (kubectl get -o yaml), let the finalizer's owner finish, then run the command again"
+        "{what} still exists after {seconds} s: a finalizer holds it or, if it is a CustomResourceDefinition, one of its objects. \
+         Look at metadata.finalizers (kubectl get -o yaml), let the finalizer's owner finish, then run the command again"
     )]
     Stays {
         /// The object.

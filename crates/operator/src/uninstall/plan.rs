@@ -63,7 +63,8 @@ impl fmt::Display for Action {
             Self::Leave { nodes } => {
                 write!(
                     f,
-                    "pause the pools, and ask the agents of all nodes ({}) to end trials and to leave their hosts",
+                    "pause the pools, and ask the agents of all nodes ({}) to end trials and to remove what they installed for \
+                     them",
                     nodes.len()
                 )
             }

@@ -194,13 +194,17 @@ impl Display for Wait {
             Self::PoolLabels(pool) => write!(f, "it booted into pool {pool} and gets its labels first"),
             Self::Prefetch(how) => how.fmt(f),
             Self::Wave(wave) => write!(f, "wave {wave} goes first"),
-            Self::DrainOutlook => f.write_str("it is looked at what its drain would wait for"),
+            Self::DrainOutlook => f.write_str("the controller is finding out what its drain would wait for"),
             Self::Quarantined { why } => {
                 f.write_str("put aside, because its drain did not end; ")?;
                 if let Some(why) = why {
                     write!(f, "it would wait for {why}; ")?;
                 }
-                write!(f, "it goes when its pods can leave, or without its annotation {}", own::QUARANTINE)
+                write!(
+                    f,
+                    "it goes when its pods can leave, or when its annotation {} is removed",
+                    own::QUARANTINE
+                )
             }
             Self::Zone { zone, max } if zone.is_empty() => {
                 write!(f, "{max} of the nodes without a zone may be out at once, and are")

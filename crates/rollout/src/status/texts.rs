@@ -50,8 +50,8 @@ pub(super) fn quarantined_text(nodes: &[(&NodeView, Flags)]) -> Option<String> {
     let named = names(&all, NAMED_NODES);
     (!all.is_empty()).then(|| {
         format!(
-            "put aside, because their drains did not end: {named}; each goes when its pods can leave, or without its \
-             annotation {}",
+            "put aside, because their drains did not end: {named}; each goes when its pods can leave, or when its \
+             annotation {} is removed",
             own::QUARANTINE
         )
     })

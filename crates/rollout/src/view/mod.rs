@@ -17,9 +17,7 @@ pub use api::names::own;
 
 use self::roles::{is_control_plane, is_etcd};
 use api::k8s::{Node, ObjectMeta, Taint};
-use api::names::{
-    JOINING_TAINT, JOINING_TAINT_EFFECT, UPDATE_TAINT, UPDATE_TAINT_EFFECT, annotation, label, state,
-};
+use api::names::{JOINING_TAINT, JOINING_TAINT_EFFECT, UPDATE_TAINT, UPDATE_TAINT_EFFECT, annotation, label};
 use api::text::{MAX_REASON_CHARS, cut};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -152,7 +150,7 @@ impl NodeView {
             previous_image: shared(own::PREVIOUS_IMAGE).map(Box::new),
             state: DaemonState::default(),
             reason: None,
-            rebooting: note(annotation::POST_CONFIG_ACTION) == Some(state::REBOOTING),
+            rebooting: note(annotation::POST_CONFIG_ACTION) == Some(annotation::REBOOTING),
             first_pivot_config: shared(annotation::FIRST_PIVOT_CONFIG),
             custom_pool_labels_applied: note(annotation::CUSTOM_POOL_LABELS_APPLIED).is_some(),
             desired_drain: shared(annotation::DESIRED_DRAIN),

@@ -1,6 +1,4 @@
-//! The arguments of `mco pointer`.
-//!
-//! What it is not: what the command does (see `commands::boot::pointer`).
+//! The arguments of `mco pointer`. They are used in `commands::boot::pointer`.
 
 use crate::args::shared::Cluster;
 use clap::Args;

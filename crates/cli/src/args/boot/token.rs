@@ -1,6 +1,4 @@
-//! The arguments of `mco token`.
-//!
-//! What it is not: what the command does (see `commands::boot::token`).
+//! The arguments of `mco token`. They are used in `commands::boot::token`.
 
 use crate::args::shared::{Cluster, duration, network};
 use crate::output::Format;

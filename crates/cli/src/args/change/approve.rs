@@ -1,6 +1,4 @@
-//! The arguments of `mco approve`.
-//!
-//! What it is not: what the command does (see `commands::change::approve`).
+//! The arguments of `mco approve`. They are used in `commands::change::approve`.
 
 use crate::args::shared::Cluster;
 use crate::output::Format;

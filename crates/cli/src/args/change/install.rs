@@ -1,6 +1,4 @@
-//! The arguments of `mco install`.
-//!
-//! What it is not: what the command does (see `commands::change::install`).
+//! The arguments of `mco install`. They are used in `commands::change::install`.
 
 use crate::args::shared::{Balancer, Cluster, balancer, duration};
 use crate::output::Format;

@@ -1,6 +1,4 @@
-//! The arguments of `mco pause` and `mco resume`.
-//!
-//! What it is not: what the command does (see `commands::change::pause`).
+//! The arguments of `mco pause` and `mco resume`. They are used in `commands::change::pause`.
 
 use crate::args::shared::Cluster;
 use crate::output::Format;

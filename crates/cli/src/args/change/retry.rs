@@ -1,6 +1,4 @@
-//! The arguments of `mco retry`.
-//!
-//! What it is not: what the command does (see `commands::change::retry`).
+//! The arguments of `mco retry`. They are used in `commands::change::retry`.
 
 use crate::args::shared::Cluster;
 use crate::output::Format;

@@ -1,6 +1,4 @@
-//! The arguments of `mco undo`.
-//!
-//! What it is not: what the command does (see `commands::change::undo`).
+//! The arguments of `mco undo`. They are used in `commands::change::undo`.
 
 use crate::args::shared::{Cluster, ShowSecrets};
 use crate::output::Format;

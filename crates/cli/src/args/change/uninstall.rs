@@ -1,6 +1,4 @@
-//! The arguments of `mco uninstall`.
-//!
-//! What it is not: what the command does (see `commands::change::uninstall`).
+//! The arguments of `mco uninstall`. They are used in `commands::change::uninstall`.
 
 use crate::args::shared::{Cluster, duration};
 use crate::output::Format;

@@ -1,6 +1,4 @@
-//! The arguments of `mco image build`.
-//!
-//! What it is not: what the command does (see `commands::image::build`).
+//! The arguments of `mco image build`. They are used in `commands::image::build`.
 
 use crate::args::image::Registry;
 use crate::args::manifests::Manifests;

@@ -1,6 +1,4 @@
-//! The arguments of `mco image inspect`.
-//!
-//! What it is not: what the command does (see `commands::image::inspect`).
+//! The arguments of `mco image inspect`. They are used in `commands::image::inspect`.
 
 use crate::args::image::Registry;
 use crate::output::Format;
@@ -10,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Credentials, mirrors and authorities are those of this computer's container tools: auth.json, registries.conf, certs.d. \
-        Of the image only its manifest and its config are read.\n\nExamples:\n  \
+        Only the image's manifest and config are read.\n\nExamples:\n  \
     mco image inspect registry.example.com/team/os:latest\n  \
     mco image inspect registry.example.com/team/os:latest --arch arm64 -o json"
 )]

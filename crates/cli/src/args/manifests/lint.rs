@@ -1,6 +1,4 @@
-//! The arguments of `mco lint`.
-//!
-//! What it is not: what the command does (see `commands::manifests::lint`).
+//! The arguments of `mco lint`. They are used in `commands::manifests::lint`.
 
 use crate::args::manifests::Manifests;
 use crate::output::Format;

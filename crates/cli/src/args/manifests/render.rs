@@ -1,6 +1,4 @@
-//! The arguments of `mco render`.
-//!
-//! What it is not: what the command does (see `commands::manifests::render`).
+//! The arguments of `mco render`. They are used in `commands::manifests::render`.
 
 use crate::args::manifests::Manifests;
 use crate::args::shared::{Cluster, ShowSecrets};

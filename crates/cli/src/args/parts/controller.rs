@@ -1,6 +1,4 @@
-//! The arguments of `mco controller …`.
-//!
-//! What it is not: what the command does (see `commands::parts::controller`).
+//! The arguments of `mco controller …`. They are used in `commands::parts::controller`.
 
 use crate::args::shared::{Cluster, Listen, SecureMetrics};
 use clap::{Args, Subcommand};

@@ -1,6 +1,4 @@
-//! The arguments of `mco daemon …`.
-//!
-//! What it is not: what the command does (see `commands::parts::daemon`).
+//! The arguments of `mco daemon …`. They are used in `commands::parts::daemon`.
 
 use crate::args::shared::{Cluster, Listen, Refuse, SecureMetrics};
 use crate::output::Format;
@@ -38,8 +36,8 @@ pub(crate) enum Daemon {
             nothing: when the time is up the change is undone, with another reboot if the first one was needed. That \
             needs neither this command nor your session: a unit of its own watches the clock, also after a power \
             cut.\n\nWithout a reboot the command waits: press Enter to keep the change, or u and Enter to undo it \
-            at once. Interrupting the command changes nothing: the time goes on.\n\nA host that its cluster manages \
-            is left to it; there, the agent tries such changes by itself.\n\nExit codes: 0 kept, or rebooting; 1 \
+            at once. Interrupting the command changes nothing: the time goes on.\n\nThe command refuses a host that a \
+            cluster manages; there the agent tries such changes by itself.\n\nExit codes: 0 kept, or rebooting; 1 \
             failed, nothing is changed; 2 wrong command line; 3 undone.\n\nExamples:\n  mco daemon plan -f \
             network.yaml      what would it change?\n  mco daemon try -f network.yaml --confirm-within 2m\n  mco \
             daemon confirm                   from another session, or after the reboot"

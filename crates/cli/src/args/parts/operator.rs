@@ -1,6 +1,4 @@
-//! The arguments of `mco operator …`.
-//!
-//! What it is not: what the command does (see `commands::parts::operator`).
+//! The arguments of `mco operator …`. They are used in `commands::parts::operator`.
 
 use crate::args::shared::{Cluster, Listen, SecureMetrics};
 use clap::{Args, Subcommand};
@@ -21,7 +19,8 @@ pub(crate) struct OperatorStart {
     /// Without a MachineConfigOperator: each pool's user data holds a boot token, for a config server with --require-token
     #[arg(long)]
     pub(crate) require_token: bool,
-    /// The image that this operator runs in: it acts while the settings name this image [default: it is not a pod, and acts]
+    /// The image that this operator runs in: it acts only while the settings name this image [default: it does not run in a pod, and
+    /// leaves the operator's Deployment alone]
     #[arg(long, value_name = "IMAGE")]
     pub(crate) image: Option<String>,
     /// The address where /metrics, /healthz and /readyz are served, or `off`

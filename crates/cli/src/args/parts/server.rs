@@ -1,6 +1,4 @@
-//! The arguments of `mco server …`.
-//!
-//! What it is not: what the command does (see `commands::parts::server`).
+//! The arguments of `mco server …`. They are used in `commands::parts::server`.
 
 use crate::args::shared::{Cluster, Listen, SecureMetrics, network};
 use clap::{Args, Subcommand};

@@ -1,6 +1,4 @@
-//! The arguments of `mco bundle`.
-//!
-//! What it is not: what the command does (see `commands::show::bundle`).
+//! The arguments of `mco bundle`. They are used in `commands::show::bundle`.
 
 use crate::args::shared::Cluster;
 use clap::Args;
@@ -10,7 +8,7 @@ use std::path::PathBuf;
 #[command(
     after_help = "The archive holds our objects, the nodes, the objects of our namespace, events, the logs of our pods, and \
         what `mco status` says. Contents of files and units, Secrets, values of ConfigMaps and of environment variables are \
-        left out, and so is every line that looks like a secret. Still, look through it before you give it away. What you \
+        left out, and so is every line that looks like a secret. Still, look through it before you share it. What you \
         may not read is named in errors.txt.\n\nLogs of hosts are not in it: journalctl -u \
         machine-config-daemon\n\nExamples:\n  mco bundle\n  mco bundle -f report.tar.gz\n  mco bundle -f - | tar -tz"
 )]

@@ -1,6 +1,4 @@
-//! The arguments of `mco dashboard`.
-//!
-//! What it is not: what the command does (see `commands::show::dashboard`).
+//! The arguments of `mco dashboard`. They are used in `commands::show::dashboard`.
 
 use crate::args::shared::{Cluster, Listen};
 use clap::Args;

@@ -1,6 +1,4 @@
-//! The arguments of `mco explain`.
-//!
-//! What it is not: what the command does (see `commands::show::explain`).
+//! The arguments of `mco explain`. They are used in `commands::show::explain`.
 
 use crate::args::shared::{Cluster, ShowSecrets};
 use crate::output::Format;

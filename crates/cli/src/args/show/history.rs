@@ -1,6 +1,4 @@
-//! The arguments of `mco history`.
-//!
-//! What it is not: what the command does (see `commands::show::history`).
+//! The arguments of `mco history`. They are used in `commands::show::history`.
 
 use crate::args::shared::Cluster;
 use crate::output::Format;

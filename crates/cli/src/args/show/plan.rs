@@ -1,6 +1,4 @@
-//! The arguments of `mco plan`.
-//!
-//! What it is not: what the command does (see `commands::show::plan`).
+//! The arguments of `mco plan`. They are used in `commands::show::plan`.
 
 use crate::args::shared::{Cluster, Refuse, ShowSecrets};
 use crate::output::Format;

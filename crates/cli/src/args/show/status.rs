@@ -1,6 +1,4 @@
-//! The arguments of `mco status`.
-//!
-//! What it is not: what the command does (see `commands::show::status`).
+//! The arguments of `mco status`. They are used in `commands::show::status`.
 
 use crate::args::shared::{Cluster, duration};
 use crate::output::Format;

@@ -43,7 +43,8 @@ fn what_would_make_things_again_goes_first_and_what_others_made_stays() {
         lines,
         [
             "delete Deployment machine-config-operator",
-            "pause the pools, and ask the agents of all nodes (1) to end trials and to leave their hosts",
+            "pause the pools, and ask the agents of all nodes (1) to end trials and to remove what they installed \
+             for them",
             "delete DaemonSet machine-config-daemon",
             "delete ClusterRole machine-config-controller",
             "remove our finalizers from KubeletConfig k",
