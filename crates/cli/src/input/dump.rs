@@ -7,6 +7,8 @@
 //! What it is not: manifests that somebody wrote (`manifests.rs`), or what the objects mean.
 
 use anyhow::{Context, bail};
+use api::definition::Defined as _;
+use api::v1alpha1::RolloutPolicy;
 use serde_json::Value;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -25,7 +27,7 @@ const MATTER: [&str; 10] = [
     "ControllerConfig",
     "MachineOSConfig",
     "MachineOSBuild",
-    "RolloutPolicy",
+    RolloutPolicy::DEFINITION.kind,
     "Scheduler",
     "PodDisruptionBudget",
     "Node",

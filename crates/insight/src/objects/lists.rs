@@ -4,9 +4,11 @@
 
 use crate::objects::settings_kinds::{CONFIG, SETTINGS};
 use crate::objects::{Objects, object};
+use api::definition::{Defined as _, Definition};
 use api::k8s::{Node, Pod, PodDisruptionBudget};
 use api::names::GROUP;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use api::v1alpha1::RolloutPolicy;
 use client::{CallError, call};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, ObjectList};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
@@ -20,6 +22,7 @@ const LISTS_TIMEOUT: Duration = Duration::from_secs(120);
 /// Objects in one answer.
 const PAGE: u32 = 500;
 
+const POLICY: Definition = RolloutPolicy::DEFINITION;
 /// Optional kinds.
 const OPTIONAL: [(&str, &str, &str); 9] = [
     (GROUP, "v1", "MachineConfigNode"),
@@ -27,7 +30,7 @@ const OPTIONAL: [(&str, &str, &str); 9] = [
     (GROUP, "v1", "OSImageStream"),
     (GROUP, "v1", "MachineOSConfig"),
     (GROUP, "v1", "MachineOSBuild"),
-    ("machineconfig.dev", "v1alpha1", "RolloutPolicy"),
+    (POLICY.group, POLICY.version, POLICY.kind),
     (CONFIG, "v1", "Scheduler"),
     (CONFIG, "v1", "FeatureGate"),
     ("operator.openshift.io", "v1", "MachineConfiguration"),
