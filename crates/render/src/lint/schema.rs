@@ -36,7 +36,7 @@ const OF_ANY_OBJECT: [&str; 3] = ["apiVersion", "kind", "metadata"];
 fn metadata() -> Value {
     let text = json!({"type": "string"});
     let texts = json!({"type": "object", "additionalProperties": text});
-    let list = |items: Value| json!({"type": "array", "items": items});
+    let list = |items: &Value| json!({"type": "array", "items": items});
     let owner = json!({
         "type": "object",
         "required": ["apiVersion", "kind", "name", "uid"],
@@ -47,7 +47,7 @@ fn metadata() -> Value {
     });
     json!({"type": "object", "properties": {
         "name": text, "generateName": text, "namespace": text, "labels": texts, "annotations": texts,
-        "finalizers": list(text.clone()), "ownerReferences": list(owner),
+        "finalizers": list(&text), "ownerReferences": list(&owner),
         "creationTimestamp": {}, "deletionGracePeriodSeconds": {}, "deletionTimestamp": {}, "generation": {},
         "managedFields": {}, "resourceVersion": {}, "selfLink": {}, "uid": {},
     }})
@@ -159,7 +159,7 @@ impl Walk<'_> {
                 if !value.is_null() {
                     self.value(schema, value, &below, extent);
                 }
-            } else if !is_open && !(is_embedded && OF_ANY_OBJECT.contains(&name.as_str())) {
+            } else if !(is_open || is_embedded && OF_ANY_OBJECT.contains(&name.as_str())) {
                 let near = nearest(name, known.keys().map(String::as_str), 1, 0.6);
                 let remedy = near
                     .first()
