@@ -1,9 +1,10 @@
 //! The forms of tests: this test fails when unit tests, what tests share, or what stands in for a real part is written in another
-//! place or under another kind of name than CONTRIBUTING.md says, or when a crate compares the status of a condition by hand.
+//! place or under another kind of name than CONTRIBUTING.md says, when a crate compares the status of a condition by hand, or when a
+//! file that implements a format or rule of others does not name its source.
 //!
 //! It reads the sources. What it is not: a judge of what tests check.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
 
 use std::path::{Path, PathBuf};
 
@@ -136,6 +137,42 @@ fn compared_statuses(text: &str) -> Vec<&str> {
             && forms.iter().any(|(quoted, compared)| arm(quoted) || compared.iter().any(|c| line.contains(c)))
     };
     code.lines().filter(compares).collect()
+}
+
+/// Files that implement a format or a rule of others.
+const SOURCED: &str = include_str!("sources.txt");
+
+/// Whether the head of a file names a source: an address, or a man page with its section.
+fn names_source(text: &str) -> bool {
+    let head = text.lines().take_while(|line| line.starts_with("//!"));
+    head.flat_map(str::split_whitespace).any(|word| {
+        let page = word.trim_start_matches('(').split_once('(').filter(|(name, _)| !name.is_empty());
+        let section = page.and_then(|(_, rest)| rest.split_once(')')).map(|(section, _)| section);
+        word.contains("https://") || section.is_some_and(|s| ["1", "2", "3", "4", "5", "7", "8"].contains(&s))
+    })
+}
+
+#[test]
+fn what_implements_a_format_or_a_rule_of_others_names_its_source() {
+    let (root, mut listed) = (root(), 0);
+    for path in SOURCED.lines().filter(|line| !line.starts_with('#')) {
+        listed += 1;
+        let Ok(text) = std::fs::read_to_string(root.join(path)) else {
+            panic!("{path} is listed in xtask/tests/sources.txt, and there is no such file");
+        };
+        assert!(names_source(&text), "{path}: its head has to name its source: an address, or a man page");
+    }
+    assert!(listed > 200);
+    for (text, has) in [
+        ("//! Names. Source: <https://www.rfc-editor.org/rfc/rfc2397>.\n", true),
+        ("//! The lines of sysctl.d(5), which the kernel reads.\n", true),
+        ("//! As sshd(8) says (sshd_config(5)):\n", true),
+        ("//! The keys (sshd(8)).\n", true),
+        ("//! What it does (see `plan`), and f(x).\n\n/// <https://example.com>, crypt(5)\n", false),
+        ("/// crypt(5)\n", false),
+    ] {
+        assert_eq!(names_source(text), has, "{text}");
+    }
 }
 
 #[test]

@@ -6,6 +6,8 @@
 //!
 //! What it is not: the source of random bytes and of the time, or the writing of Secrets (`server` uses tokens up;
 //! `operator` and the command line make and revoke them).
+//!
+//! Source: <https://www.rfc-editor.org/rfc/rfc6750> (how a request shows such a token).
 
 use crate::k8s::{ByteString, ObjectMeta, Secret};
 use crate::network::network;

@@ -3,6 +3,8 @@
 //! argument.
 //!
 //! What it is not: which conditions there are (see `names`), or what follows from one.
+//!
+//! Source: <https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md#typical-status-properties>.
 
 use crate::k8s::{MetaCondition, NodeCondition, Time};
 use crate::pod::PodCondition;

@@ -2,6 +2,8 @@
 //! validation, defaults and list keys are exactly those of the API), with our own descriptions laid over them.
 //!
 //! `cargo xtask gen` writes them to `deploy/crds/`; a test there fails when the two differ.
+//!
+//! Source: <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/>.
 
 use crate::definition::{self, Defined, Definition};
 use crate::{v1, v1alpha1};
@@ -25,6 +27,26 @@ impl Crd {
     /// The object's name: `PLURAL.GROUP`.
     pub fn name(&self) -> String {
         format!("{}.{}", self.plural, self.group)
+    }
+
+    /// The kind that it defines.
+    pub fn kind(&self) -> &str {
+        self.object["spec"]["names"]["kind"].as_str().unwrap_or_default()
+    }
+
+    /// Whether kubectl takes this word for the kind: its plural, its singular, a short name, or the plural with the group.
+    pub fn is_called(&self, word: &str) -> bool {
+        let names = &self.object["spec"]["names"];
+        let short = names["shortNames"].as_array().into_iter().flatten();
+        let mut all = [&names["plural"], &names["singular"]].into_iter().chain(short);
+        all.any(|name| name == word) || self.name() == word
+    }
+
+    /// The versions that it serves, each with its schema.
+    pub fn versions(&self) -> impl Iterator<Item = (&str, &Value)> {
+        let served = self.object["spec"]["versions"].as_array().into_iter().flatten();
+        let served = served.filter(|version| version["served"] != false);
+        served.filter_map(|version| Some((version["name"].as_str()?, &version["schema"]["openAPIV3Schema"])))
     }
 }
 
@@ -302,54 +324,4 @@ pub fn fields_unknown_to_the_schemas() -> Result<Vec<String>, CrdError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn our_types_have_no_field_that_the_published_schemas_lack() {
-        assert_eq!(fields_unknown_to_the_schemas().unwrap(), Vec::<String>::new());
-    }
-
-    #[test]
-    fn ours_carry_descriptions_columns_and_short_names() {
-        let all = all().unwrap();
-        let pool = all.iter().find(|c| c.plural == "machineconfigpools").unwrap();
-        let at = |p: &str| pool.object.pointer(p).cloned().unwrap_or_default();
-        assert_eq!(at("/spec/names/shortNames/0"), "mcp");
-        assert_eq!(at("/spec/versions/0/additionalPrinterColumns/0/name"), "Config");
-        let paused = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/paused/description";
-        assert!(at(paused).as_str().is_some_and(|d| d.contains("No node is moved")), "{}", at(paused));
-        assert_eq!(all.iter().filter(|c| c.ours).count(), 14);
-    }
-
-    /// kubectl looks for a category first: `kubectl delete machineconfig NAME` would be about all kinds of the category.
-    #[test]
-    fn no_category_is_called_as_a_kind_is() {
-        let all = all().unwrap();
-        let texts = |crd: &Crd, path: &str| -> Vec<String> {
-            let found = crd.object.pointer(path).cloned().unwrap_or_default();
-            let list = found.as_array().cloned().unwrap_or_else(|| vec![found]);
-            list.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect()
-        };
-        let names = ["/spec/names/plural", "/spec/names/singular", "/spec/names/shortNames"];
-        let names: Vec<String> =
-            all.iter().flat_map(|crd| names.iter().flat_map(|path| texts(crd, path))).collect();
-        let categories: Vec<String> =
-            all.iter().flat_map(|crd| texts(crd, "/spec/names/categories")).collect();
-        assert!(categories.contains(&"mco".to_owned()) && names.contains(&"machineconfig".to_owned()));
-        assert_eq!(categories.iter().find(|category| names.contains(category)), None);
-    }
-
-    #[test]
-    fn objects_round_trip_through_their_types() {
-        let text = "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfigPool\nmetadata: {name: p}\nspec:\n  maxUnavailable: 20%\n  machineConfigSelector: {matchLabels: {a: b}}\n";
-        let pool: v1::MachineConfigPool = crate::yaml::from_str(text).unwrap();
-        let back = serde_json::to_value(&pool).unwrap();
-        assert_eq!(back["kind"], "MachineConfigPool");
-        assert_eq!(back["apiVersion"], "machineconfiguration.openshift.io/v1");
-        assert_eq!(back["spec"]["maxUnavailable"], "20%");
-        // A stored object may lack its spec. That must not end a watch.
-        let bare: v1::MachineConfig = crate::yaml::from_str("metadata: {name: x}").unwrap();
-        assert_eq!(bare.spec, v1::MachineConfigSpec::default());
-    }
-}
+mod tests;

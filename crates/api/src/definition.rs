@@ -213,7 +213,7 @@ fn sentence(lines: &str) -> String {
 }
 
 /// The structural schema of a type: no references, no null, and enums as lists of words.
-pub(crate) fn structural<T: JsonSchema>() -> Value {
+pub fn structural<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3().with(|s| s.inline_subschemas = true);
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
     tidy(&mut schema);

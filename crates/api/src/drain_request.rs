@@ -2,6 +2,8 @@
 //! `uncordon-CONFIG`.
 //!
 //! What it is not: when a request is made or served (see `daemon` and `rollout`).
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/pkg/daemon/constants/constants.go>.
 
 /// How a request to drain begins.
 const DRAIN: &str = "drain-";

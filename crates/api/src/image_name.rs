@@ -2,6 +2,9 @@
 //! it. Pure texts.
 //!
 //! What it is not: a full reading of a name, which `registry` does, or OSTree's words around one, which `host` reads.
+//!
+//! Sources: <https://github.com/distribution/reference>
+//! and <https://github.com/opencontainers/image-spec/blob/main/descriptor.md#digests>.
 
 /// Whether a text is a digest as this program knows them: `sha256:` and 64 hexadecimal digits in lower case. Registries accept
 /// no upper case (OCI image specification, descriptors).

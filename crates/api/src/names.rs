@@ -1,9 +1,12 @@
 //! Annotations, labels, object names and other constants that are part of the interface.
 //!
-//! Source: OpenShift's Machine Config Operator. Because of these names, the controller of either implementation works
-//! with the other's daemon.
+//! The names are those of OpenShift's Machine Config Operator, so that the controller of either implementation works with
+//! the other's daemon.
 //!
 //! What it is not: paths on the host, which only `host` and `daemon` know.
+//!
+//! Sources: <https://github.com/openshift/machine-config-operator/blob/HEAD/pkg/daemon/constants/constants.go>
+//! and <https://github.com/openshift/machine-config-operator/blob/HEAD/pkg/controller/common/constants.go>.
 
 /// The API group of every kind that we define.
 pub const GROUP: &str = "machineconfiguration.openshift.io";

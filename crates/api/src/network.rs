@@ -1,6 +1,8 @@
 //! Networks and host names in settings and arguments: whether a text is one. Pure.
 //!
 //! What it is not: what a network or a host may do, or the resolution of names.
+//!
+//! Sources: <https://www.rfc-editor.org/rfc/rfc4632> and <https://www.rfc-editor.org/rfc/rfc1123> (section 2.1).
 
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv6Addr};

@@ -1,6 +1,8 @@
 //! Which texts can be the name of an object.
 //!
 //! What it is not: the narrower rules of single kinds, which their CRDs hold.
+//!
+//! Source: <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names>.
 
 /// The API server's limit, in characters.
 const LONGEST: usize = 253;

@@ -1,6 +1,8 @@
 //! Certificates as text (PEM, RFC 7468): found in a text, written from DER, and whether a text has nothing else. Pure.
 //!
 //! What it is not: a check of the certificates themselves. Who uses one parses it.
+//!
+//! Source: <https://www.rfc-editor.org/rfc/rfc7468>.
 
 use std::fmt::Write as _;
 

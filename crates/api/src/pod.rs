@@ -3,6 +3,8 @@
 //!
 //! Not here: pods as they are written. `k8s-openapi`'s Pod has some hundred types below it, and the code that reads them
 //! was a tenth of the program.
+//!
+//! Source: <https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/>.
 
 use crate::k8s::ObjectMeta;
 use serde::{Deserialize, Serialize};

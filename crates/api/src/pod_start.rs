@@ -1,6 +1,8 @@
 //! What keeps a pod from starting, as the scheduler or the kubelet writes it into the pod's status. Pure.
 //!
 //! What it is not: what to do about it (see the operator, and `build`), or the end of a container that has run.
+//!
+//! Source: <https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/>.
 
 use crate::conditions::{self, StatusCondition as _};
 use crate::pod::Pod;

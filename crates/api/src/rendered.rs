@@ -1,6 +1,8 @@
 //! Rendered MachineConfigs: their names, and the pool that owns them.
 //!
 //! What it is not: how the hash is computed (see `render`).
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/docs/MachineConfigController.md>.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 

@@ -1,5 +1,7 @@
 //! Label selectors: whether a set of labels matches. The semantics are those of `metav1.LabelSelector`, with one more
 //! rule of this API: where a pool or a MachineConfig is selected, an absent or empty selector matches **nothing**.
+//!
+//! Source: <https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors>.
 
 use crate::k8s::{LabelSelector, LabelSelectorRequirement};
 use std::collections::BTreeMap;

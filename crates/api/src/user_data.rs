@@ -2,6 +2,8 @@
 //! pointer configs. Pure.
 //!
 //! What it is not: the pointer config itself (see `ignition`), or the writing of the Secrets (see `operator`).
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/docs/MachineConfigServer.md>.
 
 use crate::k8s::{ByteString, ObjectMeta, OwnerReference, Secret};
 use crate::v1::{ControllerConfigSpec, MachineConfigPool};

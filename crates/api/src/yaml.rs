@@ -1,5 +1,7 @@
 //! Reading and writing YAML; the one place that uses the YAML library. Other readers of these files are Go programs
 //! with YAML 1.1 habits, so `0644` reads as octal, and strings like `yes` are written quoted.
+//!
+//! Sources: <https://yaml.org/spec/1.2.2/> and <https://yaml.org/type/> (the types of YAML 1.1).
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;

@@ -5,6 +5,8 @@
 //! Also here: what is wrong with a Containerfile, with its line, before a build is started for nothing.
 //!
 //! What it is not: a parser. buildah has the last word.
+//!
+//! Source: Containerfile(5).
 
 use api::v1::MachineConfigSpec;
 use desired::paths::{CURRENT_CONFIG, DAEMON_DIR};

@@ -1,6 +1,8 @@
 //! What a build's Job says: the few fields that are read, and the state that they mean.
 //!
 //! What it is not: the Job as it is created (see `objects`).
+//!
+//! Source: <https://kubernetes.io/docs/concepts/workloads/controllers/job/>.
 
 use crate::state::State;
 use api::conditions;

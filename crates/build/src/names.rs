@@ -1,6 +1,8 @@
 //! The names, labels and annotations of a build's objects, as the reference has them.
 //!
 //! What it is not: the name of the build itself, which is a hash (`render::build_name`).
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/pkg/controller/build/constants/constants.go>.
 
 use crate::containerfile;
 pub use api::image_name::{is_digest, repository};

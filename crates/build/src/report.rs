@@ -5,6 +5,8 @@
 //! kubelet puts the end of its log into the same message, so no log has to be fetched.
 //!
 //! What it is not: a filter for whole logs. Only the last lines are kept, and those that look like a secret are hidden.
+//!
+//! Source: <https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/> (termination messages).
 
 use crate::job::JobFacts;
 use crate::names;

@@ -1,10 +1,12 @@
-//! JSON merge patches (RFC 7386): the difference between two values of one object, bound to the version of the first.
+//! JSON merge patches (RFC 7396): the difference between two values of one object, bound to the version of the first.
 //!
 //! What it is not: the choice of what to write, or the request.
+//!
+//! Source: <https://www.rfc-editor.org/rfc/rfc7396>.
 
 use serde_json::{Map, Value, json};
 
-/// The merge patch (RFC 7386) that turns `old` into `new`; `None` if they are equal. Fields that neither has stay as
+/// The merge patch (RFC 7396) that turns `old` into `new`; `None` if they are equal. Fields that neither has stay as
 /// they are.
 pub fn difference(old: &Value, new: &Value) -> Option<Value> {
     match (old, new) {

@@ -4,6 +4,8 @@
 //! The library looks at `HTTPS_PROXY` too, but compares `NO_PROXY` with the proxy's own name; [`settle_proxy`] puts that right.
 //!
 //! What it is not: proxies for pulls of images (see `host`).
+//!
+//! Source: <https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/> (`proxy-url`).
 
 use hyper_util::client::proxy::matcher::Matcher;
 use kube::Config;

@@ -2,6 +2,8 @@
 //! [`crate::CallError`].
 //!
 //! What it is not: what follows, such as another try (see [`crate::watch`]), or the end of a watch whose kind is not installed.
+//!
+//! Source: <https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes>.
 
 use crate::call::serves_nobody;
 use kube::core::Status;

@@ -42,6 +42,8 @@ pub(crate) enum Changed<'a> {
     SettingKnown,
     /// The template folder, or the pull secret, changed.
     TemplateInput,
+    /// Something that rendering waits for has changed: the templates, the settings, or the version that the ControllerConfig belongs to.
+    RenderPrerequisite,
     /// This process has become the leader.
     TermBegins,
 }
@@ -93,7 +95,7 @@ pub(crate) type Marker = fn(&Changed<'_>, KnownObjects<'_>, &mut DirtyKeys);
 /// What else a pass does when something changes. `S`: the state that the passes share.
 pub(crate) struct Effects<S> {
     /// What it forgets, or writes down, at each change, before any pass is marked.
-    pub(crate) note: fn(&S, &Changed<'_>),
+    pub(crate) on_change: fn(&S, &Changed<'_>),
     /// What happens before one of its keys is marked.
     pub(crate) before_mark: fn(&S),
     /// Whether somebody waits for the keys that this change marks, so that they are not spaced.
@@ -102,7 +104,7 @@ pub(crate) struct Effects<S> {
 
 impl<S> Effects<S> {
     /// Nothing else.
-    pub(crate) const NONE: Self = Self { note: |_, _| (), before_mark: |_| (), is_urgent: |_, _| false };
+    pub(crate) const NONE: Self = Self { on_change: |_, _| (), before_mark: |_| (), is_urgent: |_, _| false };
 }
 
 /// How a pass answers to a change.

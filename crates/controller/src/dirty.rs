@@ -30,7 +30,7 @@ pub(crate) fn dirty<S>(
 ) -> DirtyKeys {
     let mut marks = DirtyKeys::default();
     if !is_irrelevant(changed) {
-        reactions.iter().for_each(|of| (of.marked_by)(changed, known, &mut marks));
+        reactions.iter().for_each(|reaction| (reaction.marked_by)(changed, known, &mut marks));
     }
     marks
 }
@@ -51,21 +51,24 @@ fn is_irrelevant(changed: &Changed<'_>) -> bool {
 impl Shared {
     /// Handles a change: marks what it makes dirty.
     pub(crate) fn changed(&self, changed: &Changed<'_>) {
-        self.note(changed);
-        self.reactions.iter().for_each(|of| (of.effects.note)(self, changed));
+        self.forget_outdated(changed);
+        self.reactions.iter().for_each(|reaction| (reaction.effects.on_change)(self, changed));
         let known = KnownObjects {
             stores: &self.stores,
             own_writes: &self.own_writes,
             templates: &self.prerequisites.templates,
         };
         let mut marks = dirty(self.reactions, changed, known);
-        let marked: Vec<_> =
-            self.reactions.iter().filter_map(|of| Some((of, marks.take(of.pass)?))).collect();
+        let marked: Vec<_> = self
+            .reactions
+            .iter()
+            .filter_map(|reaction| Some((reaction, marks.take(reaction.pass)?)))
+            .collect();
         // Of all passes, before any of them runs.
-        marked.iter().for_each(|(of, _)| (of.effects.before_mark)(self));
-        for (of, keys) in marked {
-            let queue = self.queues.of(of.pass);
-            if (of.effects.is_urgent)(self, changed) {
+        marked.iter().for_each(|(reaction, _)| (reaction.effects.before_mark)(self));
+        for (reaction, keys) in marked {
+            let queue = self.queues.of(reaction.pass);
+            if (reaction.effects.is_urgent)(self, changed) {
                 keys.iter().for_each(|key| queue.mark_urgent(key.clone()));
             }
             queue.mark_all(keys);
@@ -73,7 +76,7 @@ impl Shared {
     }
 
     /// Forgets what all passes share and no longer counts. What one pass remembers, its descriptor forgets.
-    fn note(&self, changed: &Changed<'_>) {
+    fn forget_outdated(&self, changed: &Changed<'_>) {
         match changed {
             Changed::Pool(change) if change.new.is_none() => self.metrics.forget_pool(&change.name),
             Changed::Node(change) if change.new.is_none() => self.metrics.forget_node(&change.name),

@@ -3,7 +3,9 @@
 //!
 //! What it is not: which pass uses which kind (see the descriptors in `passes`), or how it is watched (see `watches::inputs`).
 
+use api::definition::{Defined as _, Definition};
 use api::names::GROUP;
+use api::v1alpha1::RolloutPolicy;
 use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
 
@@ -24,6 +26,11 @@ impl Kind {
         Self { group, version: "v1", name, plural }
     }
 
+    const fn defined(definition: Definition) -> Self {
+        let Definition { group, version, kind, plural, .. } = definition;
+        Self { group, version, name: kind, plural }
+    }
+
     /// The kind, for requests about objects that are not decoded.
     pub(crate) fn resource(self) -> ApiResource {
         let names = GroupVersionKind::gvk(self.group, self.version, self.name);
@@ -31,8 +38,6 @@ impl Kind {
     }
 }
 
-/// The group of our own kinds.
-const OURS: &str = "machineconfig.dev";
 /// The groups of OpenShift's settings.
 const CONFIG: &str = "config.openshift.io";
 const OPERATOR: &str = "operator.openshift.io";
@@ -47,8 +52,7 @@ pub(crate) const PINNED_IMAGE_SETS: Kind = Kind::v1(GROUP, "PinnedImageSet", "pi
 pub(crate) const STREAMS: Kind = Kind::v1(GROUP, "OSImageStream", "osimagestreams");
 pub(crate) const KUBELET_CONFIGS: Kind = Kind::v1(GROUP, "KubeletConfig", "kubeletconfigs");
 pub(crate) const RUNTIME_CONFIGS: Kind = Kind::v1(GROUP, "ContainerRuntimeConfig", "containerruntimeconfigs");
-pub(crate) const ROLLOUT_POLICIES: Kind =
-    Kind { version: "v1alpha1", ..Kind::v1(OURS, "RolloutPolicy", "rolloutpolicies") };
+pub(crate) const ROLLOUT_POLICIES: Kind = Kind::defined(RolloutPolicy::DEFINITION);
 pub(crate) const DEPLOYMENTS: Kind = Kind::v1("apps", "Deployment", "deployments");
 pub(crate) const STATEFUL_SETS: Kind = Kind::v1("apps", "StatefulSet", "statefulsets");
 pub(crate) const DAEMON_SETS: Kind = Kind::v1("apps", "DaemonSet", "daemonsets");
@@ -86,7 +90,6 @@ mod tests {
         ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineOSBuild,
         MachineOSConfig, PinnedImageSet,
     };
-    use api::v1alpha1::RolloutPolicy;
 
     #[test]
     fn a_kind_has_the_names_of_its_type() {

@@ -3,7 +3,7 @@
 //! Data flow: watches fold objects into stores, trimmed (`cache`); a change marks keys in queues; a pass over a key
 //! gives what the stores say to a pure function and carries its plan out, each write bound to the version that the
 //! plan was made from; the answers go back into the stores. See `docs/architecture.md`.
-//! Which passes there are: `passes::ALL`, and `queue::Pass` with the key of each.
+//! Which passes there are, with the key of each: the list in `queue/pass.rs`.
 
 pub mod bootstrap;
 mod cache;

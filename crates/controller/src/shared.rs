@@ -13,7 +13,7 @@ use crate::flight::refusals::{CurrentFailures, SideProblems};
 use crate::flight::stored_configs::StoredConfigs;
 use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;
-use crate::queue::{Pass, Queues};
+use crate::queue::Queues;
 use crate::render_prerequisites::RenderPrerequisites;
 use api::k8s::Node;
 use client::lease::TermSignals;
@@ -40,9 +40,6 @@ pub(crate) struct Shared {
     pub(crate) permits: Permits,
     /// What the passes and the task that holds the lease tell each other.
     pub(crate) terms: Arc<TermSignals>,
-    /// The one node whose pass checks whether MachineConfigNodes have been installed, as long as they are not. With
-    /// thousands of nodes, one check from time to time is enough.
-    pub(crate) machine_config_nodes_absent: Mutex<Option<String>>,
     /// The version of this build.
     pub(crate) versions: Versions,
     /// What rendering waits for.
@@ -82,7 +79,7 @@ pub(crate) struct Shared {
     pub(crate) wait_history: Mutex<WaitHistory>,
 }
 
-/// How much was known of RolloutPolicies at some time.
+/// The two counters at one time; a pass compares them to see whether its plan is outdated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PolicyRevision {
     /// [`Shared::setbacks`].
@@ -110,7 +107,6 @@ impl Shared {
             names: Mutex::default(),
             permits: Permits::default(),
             terms: Arc::default(),
-            machine_config_nodes_absent: Mutex::default(),
             versions: Versions::of_this_build(),
             prerequisites: RenderPrerequisites::default(),
             reactions,
@@ -132,8 +128,8 @@ impl Shared {
         }
     }
 
-    /// How much is known of RolloutPolicies now.
-    pub(crate) fn policy_news(&self) -> PolicyRevision {
+    /// The two counters now.
+    pub(crate) fn policy_revision(&self) -> PolicyRevision {
         let (setbacks, advances) = (&self.setbacks, &self.advances);
         PolicyRevision {
             setbacks: setbacks.load(Ordering::Acquire),
@@ -160,11 +156,6 @@ impl Shared {
         if self.stores.pools.get(pool).is_none() {
             self.metrics.forget_pool(pool);
         }
-    }
-
-    /// Marks all pools for this pass.
-    pub(crate) fn mark_all_pools(&self, pass: Pass) {
-        self.queues.of(pass).mark_all(self.stores.pools.names());
     }
 
     /// Records a kind that is watched from now on.

@@ -1,6 +1,8 @@
 //! The agent's metrics. Their names are those that existing alerts and dashboards use.
 //!
 //! Not here: the listener. The registry is passed in, and `start` serves it.
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/pkg/daemon/metrics.go>.
 
 use crate::protocol::NodeFacts;
 use host::OsRelease;

@@ -5,6 +5,8 @@
 //! groups (`system:`, `kubeadm:`), whatever the identity provider calls people. Answers to tokens are remembered by their hashes.
 //!
 //! What it is not: what somebody may do (see `authorization`).
+//!
+//! Source: <https://kubernetes.io/docs/reference/access-authn-authz/authentication/>.
 
 use client::CallError;
 use http::HeaderMap;

@@ -7,9 +7,13 @@
 //! somebody without that question.
 //!
 //! What it is not: who somebody is (see `authentication`).
+//!
+//! Source: <https://kubernetes.io/docs/reference/access-authn-authz/authorization/>.
 
 use crate::authentication::Person;
 use crate::required_right::Right;
+use api::definition::Defined as _;
+use api::v1alpha1::RolloutPolicy;
 use client::CallError;
 use http::{Request, Response, StatusCode};
 use kube::Client;
@@ -34,7 +38,7 @@ pub(crate) const FLEET: [(&str, &str); 5] = [
     (api::names::GROUP, "machineconfigpools"),
     (api::names::GROUP, "machineconfigs"),
     (api::names::GROUP, "machineconfignodes"),
-    ("machineconfig.dev", "rolloutpolicies"),
+    (RolloutPolicy::DEFINITION.group, RolloutPolicy::DEFINITION.plural),
 ];
 
 type Remembered = HashMap<(Arc<Person>, Right), (bool, Instant)>;

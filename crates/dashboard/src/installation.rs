@@ -6,7 +6,9 @@
 use crate::answer;
 use crate::details::part;
 use crate::shared::ForPerson;
+use api::definition::{Defined as _, Definition};
 use api::names::{self, part};
+use api::v1alpha1::MachineConfigOperator;
 use axum::response::Response;
 use client::{CallError, ProcessCounts, call};
 use jiff::{SignedDuration, Timestamp};
@@ -33,9 +35,10 @@ const fn object_ref(
     ObjectRef { group, version, kind, name }
 }
 
+const SETTINGS: Definition = MachineConfigOperator::DEFINITION;
 /// Those with conditions.
 const SAY: [ObjectRef; 3] = [
-    object_ref("machineconfig.dev", "v1alpha1", "MachineConfigOperator", names::CLUSTER),
+    object_ref(SETTINGS.group, SETTINGS.version, SETTINGS.kind, names::CLUSTER),
     object_ref("config.openshift.io", "v1", "ClusterOperator", "machine-config"),
     object_ref(names::GROUP, "v1", "ControllerConfig", names::CONTROLLER_CONFIG),
 ];

@@ -1,6 +1,8 @@
 //! What a request to the API server needs: the verb, the object and the place, as a SubjectAccessReview asks for them. Pure.
 //!
 //! What it is not: who has that right (see `authorization`).
+//!
+//! Source: <https://kubernetes.io/docs/reference/access-authn-authz/authorization/#determine-the-request-verb>.
 
 use crate::authentication::Person;
 use http::{Method, Uri};

@@ -1,6 +1,8 @@
 //! A viewer's stream: what changes in the fleet, as server-sent events, for as long as that person may look.
 //!
 //! What it is not: the fleet and its differences (see `feed`).
+//!
+//! Source: <https://html.spec.whatwg.org/multipage/server-sent-events.html>.
 
 use crate::answer;
 use crate::answer::Text;

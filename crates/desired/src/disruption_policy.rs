@@ -3,6 +3,9 @@
 //! policies into them. Pure.
 //!
 //! Not here: the total cost of a change (see `host`).
+//!
+//! Sources: <https://github.com/openshift/api/blob/HEAD/operator/v1/types_machineconfiguration.go>
+//! and <https://github.com/openshift/machine-config-operator/blob/HEAD/docs/NodeDisruptionPolicy.md>.
 
 mod pool;
 

@@ -1,6 +1,8 @@
 //! Whether a config lets anybody log in as the user core, and whether a change removes the last way to do so. Pure.
 //!
 //! What it is not: whether anybody else can log in to a host, which only that host knows (see `host`).
+//!
+//! Sources: crypt(5), shadow(5).
 
 use crate::rules::CORE;
 use ignition::Config;

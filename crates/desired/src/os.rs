@@ -1,6 +1,8 @@
 //! What a config wants of the operating system.
 //!
 //! What it is not: what is found on a host, or how the host gets to what is wanted (see `host`).
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/docs/MachineConfiguration.md>.
 
 use serde::{Deserialize, Serialize};
 

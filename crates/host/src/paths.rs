@@ -1,5 +1,7 @@
 //! Paths on a host. The names are those of OpenShift's daemon, so that either can take over from the other. Only the
 //! journal and the files beside it are our own. Paths that rules about configs name come from `desired::paths`.
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/pkg/daemon/constants/constants.go>.
 
 pub use desired::paths::{
     CURRENT_CONFIG, CURRENT_IMAGE, DAEMON_DIR, FORCE_FILE, JOURNAL_DIR, ORIGINALS, REBOOT_PENDING, STATE_DIR,

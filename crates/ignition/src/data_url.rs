@@ -1,4 +1,6 @@
 //! Data URLs (RFC 2397): the only sources whose contents can be read without a network. Pure.
+//!
+//! Source: <https://www.rfc-editor.org/rfc/rfc2397>.
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;

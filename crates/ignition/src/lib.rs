@@ -29,6 +29,8 @@
 //! assert_eq!(translate(&config, Version::V3_2)?["ignition"]["version"], "3.2.0");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Source: <https://coreos.github.io/ignition/specs/>.
 
 mod check;
 pub mod data_url;

@@ -1,6 +1,8 @@
 //! Reads a config of any known version into the one model. Pure; takes bytes or a JSON value.
 //!
 //! What it is not: validation beyond types (see `validate`).
+//!
+//! Source: <https://coreos.github.io/ignition/specs/>.
 
 use crate::check::{Checker, TypeMismatch, WHOLE, Warning, fits};
 use crate::model::Config;

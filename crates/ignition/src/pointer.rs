@@ -2,6 +2,8 @@
 //! server.
 //!
 //! What it is not: the server's address and CA, which are facts of the cluster.
+//!
+//! Source: <https://coreos.github.io/ignition/configuration-v3_5/> (`ignition.config`).
 
 use crate::data_url;
 use crate::model::{Config, HttpHeader, Resource};

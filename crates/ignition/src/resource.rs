@@ -1,5 +1,7 @@
 //! The bytes behind a [`Resource`]: data URL, gzip, hash. Only contents in the config itself can be read here; remote
 //! sources are a distinct error, because this crate has no network.
+//!
+//! Source: <https://coreos.github.io/ignition/configuration-v3_5/>.
 
 use crate::data_url::{self, DataUrlError};
 use crate::model::Resource;

@@ -1,4 +1,6 @@
 //! Writes the 3.5 model in an older version (or 3.6), or reports exactly what that version cannot express. Pure.
+//!
+//! Source: <https://coreos.github.io/ignition/migrating-configs/>.
 
 use crate::model::{Cex, Config, Owner};
 use crate::newer_values::{drop_compression, fetched, newer, resources, special_modes};

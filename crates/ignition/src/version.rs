@@ -1,6 +1,8 @@
 //! The versions of the spec that can be read and written, and the one of the model.
 //!
 //! What it is not: what came with which version (see the model's tables and `newer`).
+//!
+//! Source: <https://coreos.github.io/ignition/specs/>.
 
 use crate::model::Config;
 

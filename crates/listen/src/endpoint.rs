@@ -3,6 +3,9 @@
 //! a status without a text, so that a kubelet can probe it.
 //!
 //! What it is not: what is measured or healthy.
+//!
+//! Sources: <https://prometheus.io/docs/specs/om/open_metrics_spec/#overall-structure>
+//! and <https://kubernetes.io/docs/reference/using-api/health-checks/>.
 
 use crate::access::{Access, Decision};
 use crate::tls::{Tls, TlsProfile};

@@ -2,6 +2,9 @@
 //! a password. Pure.
 //!
 //! What it is not: the requests that follow.
+//!
+//! Sources: <https://www.rfc-editor.org/rfc/rfc9110#section-11.6.1>
+//! and <https://distribution.github.io/distribution/spec/auth/token/>.
 
 /// What a registry demands.
 #[derive(Debug, Clone, PartialEq, Eq)]

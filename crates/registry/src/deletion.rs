@@ -3,6 +3,8 @@
 //! Guarantee: nothing is asked of a mirror, and a deletion is by digest, so it never hits what a tag names meanwhile.
 //!
 //! What it is not: the choice of what goes (see `build`). Registries free the space of layers when they collect their garbage.
+//!
+//! Source: <https://github.com/opencontainers/distribution-spec/blob/main/spec.md#content-management>.
 
 use crate::documents::ACCEPTED;
 use crate::error::{RegistryError, RequestFailure};

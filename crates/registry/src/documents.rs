@@ -1,6 +1,10 @@
 //! The documents of an image: its index, its manifest, its config (OCI image specification; Docker's are read too). Pure.
 //!
 //! What it is not: their digests, which are verified before.
+//!
+//! Sources: <https://github.com/opencontainers/image-spec/blob/main/manifest.md>,
+//! <https://github.com/opencontainers/image-spec/blob/main/image-index.md>
+//! and <https://github.com/opencontainers/image-spec/blob/main/config.md>.
 
 use crate::reference::Digest;
 use serde::Deserialize;

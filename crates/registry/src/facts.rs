@@ -1,6 +1,9 @@
 //! What an image says of itself: its digest, architectures, labels and layers, and whether a node can boot it. Pure.
 //!
 //! What it is not: the request to the registry (see [`crate::Registry`]).
+//!
+//! Sources: <https://github.com/opencontainers/image-spec/blob/main/config.md>
+//! and <https://github.com/opencontainers/image-spec/blob/main/annotations.md>.
 
 use serde::Serialize;
 use std::collections::BTreeMap;

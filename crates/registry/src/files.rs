@@ -4,6 +4,8 @@
 //! Layers that are packed with zstd are refused.
 //!
 //! What it is not: a pull. Files of more than [`LONGEST`] bytes, links and folders are not read.
+//!
+//! Source: <https://github.com/opencontainers/image-spec/blob/main/layer.md>.
 
 use crate::documents::Descriptor;
 use crate::error::{RegistryError, RequestFailure};

@@ -4,6 +4,8 @@
 //! at one moment; [`ImageFacts::image`] is the same image by its digest.
 //!
 //! What it is not: the places of an image and retries (see `tries`), or a request with its login (see `request`).
+//!
+//! Source: <https://github.com/opencontainers/distribution-spec/blob/main/spec.md#pull>.
 
 use crate::documents::{ACCEPTED, Descriptor, Document, ImageConfig, ListedImage};
 use crate::error::{RegistryError, RequestFailure};

@@ -10,6 +10,8 @@
 //!
 //! What it is not: the pull of an image to a host (see `host`), signatures (the node's `policy.json`), or what a pool makes of
 //! an image (see `rollout`).
+//!
+//! Source: <https://github.com/opencontainers/distribution-spec/blob/main/spec.md>.
 
 mod cache;
 mod challenge;

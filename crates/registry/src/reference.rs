@@ -2,6 +2,8 @@
 //!
 //! What it is not: OSTree's words around such a name (`ostree-image-signed:` and so on; see `host`). Short names, which a host
 //! completes by its own search registries, are refused: two hosts may complete them differently.
+//!
+//! Source: <https://github.com/distribution/reference>.
 
 use std::fmt;
 

@@ -1,6 +1,9 @@
 //! One request at one place of an image, logged in as the registry demands.
 //!
 //! What it is not: retries (see `tries`), or the connection (see `transport`).
+//!
+//! Sources: <https://github.com/opencontainers/distribution-spec/blob/main/spec.md#endpoints>
+//! and <https://distribution.github.io/distribution/spec/auth/token/>.
 
 use crate::challenge::Challenge;
 use crate::credentials::Login;

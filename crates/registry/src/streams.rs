@@ -2,6 +2,8 @@
 //! given by name, or as a release image, whose file `image-references` names them.
 //!
 //! What it is not: the choice among streams (see `render`).
+//!
+//! Source: <https://github.com/openshift/api/tree/HEAD/machineconfiguration/v1>.
 
 use crate::error::{RegistryError, RequestFailure};
 use crate::facts::ImageFacts;

@@ -5,6 +5,8 @@
 //! to plain text.
 //!
 //! What it is not: logins and mirrors (see `inspect`).
+//!
+//! Source: <https://www.rfc-editor.org/rfc/rfc9110>.
 
 use crate::cache::Cache;
 use crate::credentials::Credentials;

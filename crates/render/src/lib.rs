@@ -30,7 +30,7 @@ pub use config::streams::Stream;
 pub use config::{history, provenance, streams};
 pub use desired::{KERNEL_TYPES, Overrides};
 pub use error::{Finding, Reason, RenderError, Rule};
-pub use lint::{Lint, Severity, default_pools, lint, lint_with};
+pub use lint::{Extent, Lint, Severity, default_pools, lint, lint_by_schema, lint_with};
 pub use settings::container_runtime::ContainerRuntimeError;
 pub use settings::kubelet_config::KubeletConfigError;
 pub use settings::registries::RegistriesError;

@@ -1,5 +1,7 @@
 //! The size of an object as JSON: whether the API server can store it, and how long its text is. What it is not: the
 //! writing.
+//!
+//! Source: <https://etcd.io/docs/v3.6/dev-guide/limit/>.
 
 use api::v1::{MachineConfig, MachineConfigSpec};
 use serde_json::Value;

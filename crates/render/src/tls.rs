@@ -1,4 +1,6 @@
 //! The minimum TLS version and the cipher suites of kubelets, from the cluster's TLS profile. Pure.
+//!
+//! Source: <https://github.com/openshift/api/blob/HEAD/config/v1/types_tlssecurityprofile.go>.
 
 use serde_json::Value;
 

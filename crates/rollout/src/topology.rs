@@ -9,6 +9,8 @@
 //!
 //! What it is not: the drain, or OpenShift's topology, which its installer decides and its Infrastructure object
 //! records.
+//!
+//! Source: <https://github.com/openshift/api/blob/HEAD/config/v1/types_infrastructure.go>.
 
 use crate::view::NodeView;
 use crate::view::roles::{Cluster, is_control_plane, is_etcd};

@@ -1,13 +1,12 @@
 //! Checks the commands in the book. Commands of `mco` and `cargo xtask` are parsed by their own definitions, others of cargo are compared
-//! with the repository (see `cargo`). Those of kubectl are compared with its verbs and the known kinds, all others with a list of
+//! with the repository (see `cargo`). Those of kubectl are compared with its verbs and the known kinds, and what its patches set with the kind's schema; all others with a list of
 //! programs; the programs that this computer has parse their own (see `installed`). Where kubectl and helm are installed, they do so too (see `programs`). The shell parses all lines (`bash -n`).
 //!
 //! What it is not: a shell. No command is run.
 
-use super::{cargo, installed};
+use super::{cargo, installed, manifests};
 use anyhow::{Context, bail};
 use clap::CommandFactory;
-use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Verbs of kubectl that the book uses, and whether a kind must follow.
@@ -174,36 +173,18 @@ fn kubectl(words: &[&str]) -> anyhow::Result<()> {
         return Ok(());
     }
     // The next word must be the kind: the book writes an option with a value only after it.
-    let kinds = kinds()?;
+    let crds = api::crds::all()?;
     let Some(kind) = plain.next() else { bail!("kubectl {verb}: of what?") };
     for kind in kind.split(',') {
         let name = kind.split('/').next().unwrap_or_default();
-        if !kinds.contains(name) {
+        if !KINDS.contains(&name) && !crds.iter().any(|crd| crd.is_called(name)) {
             bail!("kubectl {verb}: no kind is called {name:?}");
+        }
+        if verb == "patch" {
+            manifests::check_patch(&crds, name, words)?;
         }
     }
     Ok(())
-}
-
-/// Every name of a kind: those of our CRDs, and some of Kubernetes itself.
-fn kinds() -> anyhow::Result<BTreeSet<String>> {
-    let mut all: BTreeSet<String> = KINDS.iter().map(|k| (*k).to_owned()).collect();
-    for crd in api::crds::all()? {
-        let names = &crd.object["spec"]["names"];
-        for key in ["plural", "singular"] {
-            all.extend(names[key].as_str().map(str::to_owned));
-        }
-        all.extend(
-            names["shortNames"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(|n| n.as_str())
-                .map(str::to_owned),
-        );
-        all.insert(crd.name());
-    }
-    Ok(all)
 }
 
 /// Ends a word and adds it to the command's words, unless it is the file of a redirection.

@@ -1,9 +1,9 @@
 //! `cargo xtask docs`: checks the book in `docs/` and builds it into `target/book`.
 //!
 //! The checks need neither mdBook nor a network, so a plain test runs them too: every page is in the table of contents,
-//! every link and anchor leads somewhere, the program accepts every `mco` command, every manifest passes `lint`, texts
-//! quoted from the program exist in its sources, and every unchecked block gives a reason. What it is not: a check of
-//! the wording.
+//! every link and anchor leads somewhere, the program accepts every `mco` command, every manifest and every patch fits
+//! the schema of its kind, every manifest passes `lint`, texts quoted from the program exist in its sources, and every
+//! unchecked block gives a reason. What it is not: a check of the wording.
 
 mod book;
 mod cargo;
@@ -200,13 +200,45 @@ mod tests {
                 "```yaml\napiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\nmetadata: {name: a, labels: {machineconfiguration.openshift.io/role: worker}}\nspec:\n  config:\n    ignition: {version: 3.4.0}\n    storage:\n      files: [{path: relative, mode: 0644}]\n```\n",
                 "files[0].path",
             ),
+            (
+                "```yaml\napiVersion: machineconfig.dev/v1alpha1\nkind: RolloutPolicy\nmetadata: {name: a}\nspec:\n  pools: {names: [worker]}\n  waves: [{name: first, size: 1, maxUnavailabel: 1}]\n```\n",
+                "spec.waves[0].maxUnavailabel",
+            ),
+            (
+                "```yaml\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: a, namespace: b}\nrules:\n- {apiGroups: [\"\"], resource: [pods], verbs: [get]}\n```\n",
+                "rules[0].resource",
+            ),
+            (
+                "```yaml\napiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: a}\nspec: {selector: {}, template: {spec: {containers: [{name: a, imgae: b}]}}}\n```\n",
+                "spec.template.spec.containers[0].imgae",
+            ),
+            (
+                "```console\n$ kubectl patch mcp worker --type merge -p '{\"spec\":{\"maxUnavailabel\":1}}'\n```\n",
+                "spec.maxUnavailabel",
+            ),
+            (
+                "```console\n$ kubectl patch mcp worker --type=merge -p '{\"spec\":{\"paused\":\"yes\"}}'\n```\n",
+                "spec.paused",
+            ),
+            (
+                "```console\n$ kubectl patch mcp worker --type=merge -p '{\"spec\":{\"paused\":true}'\n```\n",
+                "not JSON",
+            ),
+            (
+                "```console\n$ kubectl patch mcp worker -p '{\"spec\":{\"paused\":true}}'\n```\n",
+                "--type=merge",
+            ),
+            (
+                "```console\n$ kubectl patch node n1 -p '{\"spec\":{\"unschedulable\":true}'\n```\n",
+                "not JSON",
+            ),
             ("```ini\n[Unit]\n```\n", "cannot be checked"),
             ("<!-- unchecked: x -->\n```ini\n[Unit]\n```\n", "reason"),
         ] {
             let found = faults(block);
             assert!(found.len() == 1 && found[0].contains(fault), "{block}: {found:?}");
         }
-        let good = "```console\n$ mco status -w\npool worker\n# mco daemon recover\n$ kubectl get mcp,nodes -o wide | sort\n$ mco pointer worker --token \"$(mco token create worker --ttl 1h)\" > user-data.ign\n```\n<!-- unchecked: a unit of another program -->\n```ini\n[Unit]\n```\n";
+        let good = "```console\n$ mco status -w\npool worker\n# mco daemon recover\n$ kubectl get mcp,nodes -o wide | sort\n$ kubectl patch mcp/worker --type merge --patch '{\"spec\":{\"maxUnavailable\":\"10%\",\"paused\":null}}'\n$ mco pointer worker --token \"$(mco token create worker --ttl 1h)\" > user-data.ign\n```\n<!-- unchecked: a unit of another program -->\n```ini\n[Unit]\n```\n";
         assert_eq!(faults(good), Vec::<String>::new());
     }
 }

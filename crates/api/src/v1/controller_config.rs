@@ -1,4 +1,6 @@
 //! ControllerConfig: cluster facts that templates and rendering need. There is one, `machine-config-controller`.
+//!
+//! Source: <https://github.com/openshift/api/blob/HEAD/machineconfiguration/v1/types.go>.
 
 use crate::k8s::{ByteString, ObjectReference, Time};
 use schemars::JsonSchema;

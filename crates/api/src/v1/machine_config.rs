@@ -1,4 +1,7 @@
 //! MachineConfig: what a host must look like. Rendered ones are MachineConfigs too, named `rendered-POOL-HASH`.
+//!
+//! Sources: <https://github.com/openshift/api/blob/HEAD/machineconfiguration/v1/types.go>
+//! and <https://github.com/openshift/machine-config-operator/blob/HEAD/docs/MachineConfig.md>.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

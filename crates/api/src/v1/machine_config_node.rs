@@ -1,4 +1,6 @@
 //! MachineConfigNode: how far one node's update is, step by step. Named as its node, and owned by it.
+//!
+//! Source: <https://github.com/openshift/api/blob/HEAD/machineconfiguration/v1/types_machineconfignode.go>.
 
 use super::PinnedImageSetState;
 use crate::k8s::Time;

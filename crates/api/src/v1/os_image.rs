@@ -4,6 +4,9 @@
 //! server refuses is in the published schemas and in [`crate::rules`].
 //!
 //! What it is not: the build itself, or what a rollout makes of these objects.
+//!
+//! Sources: <https://github.com/openshift/api/blob/HEAD/machineconfiguration/v1/types_machineosconfig.go>
+//! and <https://github.com/openshift/api/blob/HEAD/machineconfiguration/v1/types_machineosbuild.go>.
 
 use crate::k8s::{MetaCondition, Time};
 use schemars::JsonSchema;

@@ -2,6 +2,8 @@
 //! `machineConfigSelector` fits its labels.
 //!
 //! What it is not: how far a node is with it, which its MachineConfigNode says.
+//!
+//! Source: <https://github.com/openshift/api/blob/HEAD/machineconfiguration/v1/types_pinnedimageset.go>.
 
 use super::NoStatus;
 use crate::k8s::ObjectMeta;

@@ -1,4 +1,6 @@
 //! MachineConfigPool: a group of nodes that share one rendered MachineConfig.
+//!
+//! Source: <https://github.com/openshift/api/blob/HEAD/machineconfiguration/v1/types.go>.
 
 use crate::conditions::Condition;
 use crate::k8s::{IntOrString, LabelSelector, ObjectReference, Time};

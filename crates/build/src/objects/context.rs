@@ -1,6 +1,8 @@
 //! What an image is built from: the files of buildah's context. The same for a Job in a cluster and on a laptop. Pure.
 //!
 //! What it is not: the objects that bring these files into a Job (see the module above).
+//!
+//! Source: Containerfile(5).
 
 use crate::containerfile::{self, ContainerfileError};
 use api::names::annotation;

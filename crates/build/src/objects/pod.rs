@@ -5,6 +5,8 @@
 //! read them; a missing one fails the build at once, with its name.
 //!
 //! What it is not: the ConfigMaps that it mounts (see `objects`).
+//!
+//! Sources: buildah-build(1), buildah-push(1).
 
 use super::{DEADLINE_SECONDS, Inputs, metadata};
 use crate::names;

@@ -11,6 +11,8 @@
 //!
 //! What it is not: fencing. A holder that is cut off stops by its own clock four seconds before the lease ends, but
 //! what it sent before may still arrive. [`Handover`] says whether that is possible; the next holder voids it.
+//!
+//! Source: <https://kubernetes.io/docs/concepts/architecture/leases/>.
 
 mod candidacy;
 

@@ -77,7 +77,7 @@ pub(crate) enum ReadRequirement {
     Setting,
     /// No decision rests on it: while it cannot be read, what is in the cache counts. Who writes its objects waits until they are
     /// known.
-    Aside,
+    NonBlocking,
 }
 
 impl ReadRequirement {
@@ -85,7 +85,7 @@ impl ReadRequirement {
     pub(crate) fn presence(self) -> Presence {
         match self {
             Self::Always => Presence::Required,
-            Self::WhereServed | Self::Setting | Self::Aside => Presence::Optional,
+            Self::WhereServed | Self::Setting | Self::NonBlocking => Presence::Optional,
         }
     }
 }

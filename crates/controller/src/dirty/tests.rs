@@ -311,6 +311,7 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
             "Node: cluster; Render: infra worker; Generated: cc; Streams: cluster",
         ),
         ("a kind that is known now", Changed::SettingKnown, "Generated: cc"),
+        ("what rendering waits for", Changed::RenderPrerequisite, "Render: infra worker"),
         ("a template", Changed::TemplateInput, "Templates: cc; Generated: cc; OsImages: infra worker"),
     ] {
         is(about, changed, want);

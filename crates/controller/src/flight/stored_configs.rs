@@ -1,5 +1,5 @@
-//! Which of our own MachineConfigs were stored as they should be, as far as this process has seen: by that an edit by somebody
-//! else is reported from a change of templates or settings.
+//! Which of our own MachineConfigs were stored as they should be, as far as this process has seen. This tells an edit by somebody
+//! else apart from a change of templates or settings.
 //!
 //! What it is not: the check whether one is as it should be now, or its write (see `own_configs`).
 

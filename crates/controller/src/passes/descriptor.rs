@@ -1,5 +1,5 @@
 //! What the rest of the controller knows of a pass: one value, declared beside the pass's code. A new pass is a file
-//! with a [`Descriptor`], a variant of [`Pass`], and its line in [`crate::passes::ALL`].
+//! with a [`Descriptor`], its `mod` line, and a line in the list of all passes ([`crate::queue::every_pass`]).
 
 use crate::change::{Effects, Marker, Reaction};
 use crate::queue::{Outcome, Pass, Work};

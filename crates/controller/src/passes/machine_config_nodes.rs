@@ -9,7 +9,7 @@ use crate::cache::trimmed::TrimmedMachineConfigNode;
 use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::io::clock::now;
 use crate::kind;
-use crate::passes::descriptor::{Descriptor, stateless};
+use crate::passes::descriptor::Descriptor;
 use crate::queue::{Outcome, Pass, Work};
 use crate::rights::Right;
 use crate::shared::Shared;
@@ -24,7 +24,7 @@ use rollout::machine_config_nodes::{self, Action, Progress};
 use rollout::view::NodeView;
 use rollout::{Cluster, Index};
 use serde_json::json;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How often to look whether the kind has been installed.
@@ -47,8 +47,18 @@ pub(crate) const PASS: Descriptor = Descriptor {
     ],
     marked_by,
     effects: Effects::NONE,
-    start: |shared, _| stateless(shared, pass),
+    start: |shared, _| {
+        let (shared, probe) = (shared.clone(), Arc::<Probe>::default());
+        Box::new(move |node| {
+            let (shared, probe) = (shared.clone(), probe.clone());
+            Box::pin(async move { pass(&shared, &probe, node).await })
+        })
+    },
 };
+
+/// The one node whose pass checks whether MachineConfigNodes have been installed, as long as they are not. With thousands of
+/// nodes, one check from time to time is enough.
+type Probe = Mutex<Option<String>>;
 
 fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKeys) {
     let all = || known.stores.nodes.names();
@@ -85,19 +95,18 @@ fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKe
 }
 
 /// One pass over one node.
-pub(crate) async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
+async fn pass(shared: &Shared, probe: &Probe, name: String) -> Outcome {
     // Without a list of the objects, each of them would be made again.
     if !shared.stores.machine_config_nodes.is_synced() {
         return Outcome::After(KNOWN_AGAIN);
     }
-    let absent = || shared.machine_config_nodes_absent.lock().unwrap_or_else(PoisonError::into_inner);
-    let looks = absent().clone();
-    if looks.is_some_and(|looks| looks != name) {
+    let probe = || probe.lock().unwrap_or_else(PoisonError::into_inner);
+    if probe().as_ref().is_some_and(|node| *node != name) {
         return Outcome::Done;
     }
-    match carry_out(&shared, &name).await {
+    match carry_out(shared, &name).await {
         Ok(()) => {
-            if absent().take().is_some() {
+            if probe().take().is_some() {
                 shared.queues.of(Pass::MachineConfigNodes).mark_all(shared.stores.nodes.names());
             }
             Outcome::Done
@@ -110,7 +119,7 @@ pub(crate) async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
             Outcome::Stale
         }
         Err(e) if e.is_not_found() => {
-            *absent() = Some(name);
+            *probe() = Some(name);
             Outcome::After(NOT_INSTALLED)
         }
         Err(e) if e.is_refused() => {
@@ -251,6 +260,7 @@ mod tests {
 
     #[tokio::test]
     async fn while_the_kind_is_not_installed_one_node_looks_for_it_and_not_thousands() {
+        let probe = Probe::default();
         let (asked, served) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
         let (count, there) = (asked.clone(), served.clone());
         let shared = Arc::new(shared(move |_| {
@@ -276,7 +286,7 @@ mod tests {
             shared.stores.nodes.apply(name.to_owned(), item);
         }
         assert_eq!(
-            pass(shared.clone(), "n0".to_owned()).await,
+            pass(&shared, &probe, "n0".to_owned()).await,
             Outcome::After(KNOWN_AGAIN),
             "it may be there"
         );
@@ -285,12 +295,12 @@ mod tests {
         for (name, want) in
             [("n0", Outcome::After(NOT_INSTALLED)), ("n1", Outcome::Done), ("n2", Outcome::Done)]
         {
-            assert_eq!(pass(shared.clone(), name.to_owned()).await, want);
+            assert_eq!(pass(&shared, &probe, name.to_owned()).await, want);
         }
         assert_eq!(asked.load(Ordering::Relaxed), 1);
         served.store(true, Ordering::Relaxed);
-        assert_eq!(pass(shared.clone(), "n0".to_owned()).await, Outcome::Done);
-        assert_eq!(pass(shared.clone(), "n1".to_owned()).await, Outcome::Done);
+        assert_eq!(pass(&shared, &probe, "n0".to_owned()).await, Outcome::Done);
+        assert_eq!(pass(&shared, &probe, "n1".to_owned()).await, Outcome::Done);
         assert_eq!(asked.load(Ordering::Relaxed), 3, "the others follow once it is there");
     }
 }

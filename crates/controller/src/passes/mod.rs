@@ -19,7 +19,7 @@ pub(crate) mod topology;
 use crate::cache::settings::Setting;
 use crate::change::{Changed, Reaction};
 use crate::passes::descriptor::Descriptor;
-use crate::queue::serve;
+use crate::queue::{Pass, every_pass, serve};
 use crate::rights::Right;
 use crate::shared::Shared;
 use crate::term::catch_up;
@@ -30,22 +30,15 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// All passes.
-pub(crate) const ALL: [Descriptor; 13] = [
-    nodes::PASS,
-    render::PASS,
-    drain::PASS,
-    templates::PASS,
-    generated::PASS,
-    topology::PASS,
-    garbage::PASS,
-    machine_config_nodes::PASS,
-    image_builds::PASS,
-    old_images::PASS,
-    pinned_images::PASS,
-    os_images::PASS,
-    streams::PASS,
-];
+macro_rules! descriptors {
+    ($($(#[$doc:meta])* $name:ident = $module:ident;)*) => {
+        /// All passes.
+        pub(crate) const ALL: &[Descriptor] = &[$($module::PASS),*];
+        // Each descriptor is that of the pass beside whose name its module stands.
+        const _: () = assert!($(matches!($module::PASS.pass, Pass::$name))&&*);
+    };
+}
+every_pass!(descriptors);
 
 /// How each pass answers to a change (see [`crate::dirty`]).
 pub(crate) const REACTIONS: [Reaction<Shared>; ALL.len()] = {
@@ -73,7 +66,7 @@ pub(crate) fn inputs() -> Vec<&'static Input> {
 pub(crate) fn settings() -> impl Iterator<Item = Setting> {
     inputs().into_iter().filter_map(|input| match input.way {
         Way::Setting(setting) => Some(setting),
-        Way::Watched { .. } | Way::Requested => None,
+        Way::Watched { .. } | Way::Followed(_) | Way::Requested => None,
     })
 }
 
@@ -90,7 +83,7 @@ pub(crate) async fn run(shared: Arc<Shared>, handover: Handover, stop: Cancellat
     }
     shared.changed(&Changed::TermBegins);
     let mut tasks = JoinSet::new();
-    for Descriptor { pass, work, start, reads: _, rights: _, marked_by: _, effects: _ } in ALL {
+    for &Descriptor { pass, work, start, reads: _, rights: _, marked_by: _, effects: _ } in ALL {
         let (queue, run) = (shared.queues.of(pass), start(&shared, handover));
         let (metrics, stop) = (shared.metrics.clone(), stop.clone());
         tasks.spawn(async move { serve(&queue, work, &metrics, &stop, run).await });
@@ -112,7 +105,7 @@ mod tests {
     use tokio_util::task::TaskTracker;
 
     #[test]
-    fn each_pass_is_there_once_and_under_a_name_of_its_own() {
+    fn each_pass_has_a_name_of_its_own() {
         assert_eq!(ALL.iter().map(|pass| pass.pass).collect::<BTreeSet<_>>().len(), ALL.len());
         assert_eq!(ALL.iter().map(|pass| pass.work.name).collect::<BTreeSet<_>>().len(), ALL.len());
     }
@@ -127,14 +120,31 @@ mod tests {
         let watched: BTreeSet<String> =
             shared.watched_kinds().iter().map(|of| named(&of.kind, of.need)).collect();
         let wanted = inputs().into_iter().filter_map(|input| match input.way {
-            Way::Watched { need, .. } => Some(named(input.kind.name, need)),
-            Way::Setting(_) => Some(named(input.kind.name, ReadRequirement::Setting)),
-            Way::Requested => None,
+            Way::Watched { need, .. } => input.kind.map(|kind| named(kind.name, need)),
+            Way::Setting(_) => input.kind.map(|kind| named(kind.name, ReadRequirement::Setting)),
+            Way::Followed(_) | Way::Requested => None,
         });
         assert_eq!(watched, wanted.collect());
         assert!(watched.len() > 20 && watched.contains("Node Always"), "{watched:?}");
         stop.cancel();
         tasks.close();
         tasks.wait().await;
+    }
+
+    /// The template folder and the pull secret are no kinds that are watched.
+    #[tokio::test]
+    async fn what_is_followed_besides_is_what_a_descriptor_reads() {
+        let started = |inputs: &[&'static Input]| {
+            let shared = Arc::new(shared(|_| answer(404, &json!({"kind": "Status", "code": 404}))));
+            let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+            stop.cancel();
+            watches::start(&shared, inputs, &tasks, &stop);
+            tasks.len()
+        };
+        let inputs = inputs();
+        let (followed, others): (Vec<_>, Vec<_>) =
+            inputs.iter().copied().partition(|input| matches!(input.way, Way::Followed(_)));
+        assert_eq!(followed.len(), 2);
+        assert_eq!(started(&inputs), started(&others) + followed.len());
     }
 }

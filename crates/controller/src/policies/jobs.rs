@@ -12,12 +12,13 @@ use crate::policies::job_watch::{JobApi, JobEnd, JobEnds, JobWatch, end_of};
 use crate::policies::requests::WORDS;
 use crate::shared::Shared;
 use api::text::cut;
+use api::v1alpha1::RolloutPolicy;
 use client::call;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use kube::Api;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
+use kube::{Api, Resource as _};
 use rollout::policy::Gate;
 use rollout::policy::gates::{Check, Reading};
 use serde_json::{Value, json};
@@ -179,7 +180,7 @@ fn job(template: &Value, about: &CheckSubject, node: &str, name: &str, attempt: 
     let PolicyReference { name, uid, generation: _ } = &about.policy;
     if !uid.is_empty() {
         job["metadata"]["ownerReferences"] = json!([
-            {"apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "name": name, "uid": uid},
+            {"apiVersion": RolloutPolicy::api_version(&()), "kind": RolloutPolicy::kind(&()), "name": name, "uid": uid},
         ]);
     }
     if job["spec"]["ttlSecondsAfterFinished"].is_null() {

@@ -39,10 +39,11 @@ use tokio::time::Instant;
 /// How long a pass waits for the answer to a write of a policy's status. One that comes later has the cluster planned again.
 const WAITS: Duration = Duration::from_millis(500);
 
-/// How long words for people last before they are written.
+/// How long a change of only the texts in a status must have lasted before it is written.
 const WORDS_LAST: Duration = Duration::from_millis(250);
 
-/// As many nodes at most are the last ones of a wave: for each of them the cluster is planned once more.
+/// If at most this many nodes of a pool are on their way, they count as the last ones of its wave, and the cluster is planned again
+/// when one of them is done.
 const LAST: usize = 16;
 
 /// The config that a node is on its way to, and since when.
@@ -65,7 +66,7 @@ pub(crate) struct Policies {
 pub(crate) struct StatusWrites {
     /// Whether anything was written, or the first error; `None`: there is none, and not all are answered.
     pub(crate) outcome: Option<Result<bool, CallError>>,
-    /// When words for people alone are to be written that may be out of date again before.
+    /// After how long the texts that were held back may be written; by then they may have changed again.
     pub(crate) later: Option<Duration>,
 }
 

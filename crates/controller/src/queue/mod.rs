@@ -10,7 +10,7 @@
 
 mod pass;
 
-pub(crate) use pass::{ALL_NODES, Growth, Outcome, Pass, Spacing, Work};
+pub(crate) use pass::{ALL_NODES, Growth, Outcome, Pass, Spacing, Work, every_pass};
 
 use crate::io::backoff;
 use crate::io::metrics::{self, Metrics};
@@ -169,7 +169,7 @@ impl<K> Default for Waiting<K> {
 
 impl<K: Clone + Ord + Hash> Waiting<K> {
     /// Schedules a key, or keeps its present time if that is earlier.
-    fn bring(&mut self, key: K, at: Instant) {
+    fn schedule_by(&mut self, key: K, at: Instant) {
         match self.at.get_mut(&key) {
             Some(known) if *known <= at => return,
             Some(known) => {
@@ -267,7 +267,7 @@ where
             }
             let at = due(history.entry(key.clone()).or_default(), work.spacing, mark.urgent, now);
             // A change brings a retry forward: what failed may work now.
-            waiting.bring(key, at);
+            waiting.schedule_by(key, at);
         }
         while running.len() < work.parallel
             && let Some((key, due)) = waiting.take_due(now)
@@ -295,7 +295,7 @@ where
                 let urgent = marked.get(&key).is_some_and(|mark| mark.urgent);
                 let for_mark = again.remove(&key).then(|| due(h, work.spacing, urgent, Instant::now()));
                 if let Some(at) = settle(work.name, &key, outcome, for_mark, h) {
-                    waiting.bring(key, at);
+                    waiting.schedule_by(key, at);
                 } else if history.len() > forget_above {
                     history.retain(|k, h| {
                         running.contains(k) || waiting.contains(k)

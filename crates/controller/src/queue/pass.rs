@@ -4,37 +4,53 @@
 
 use std::time::Duration;
 
-/// The passes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Pass {
-    /// Node patches and pools' statuses. One key, [`ALL_NODES`]: a plan looks at the whole cluster, because a node's pool depends
-    /// on all pools.
-    Node,
-    /// A pool's rendered config. The key is the pool.
-    Render,
-    /// A node's drain. The key is the node.
-    Drain,
-    /// MachineConfigs made from templates. One key.
-    Templates,
-    /// MachineConfigs made from the cluster's settings. One key.
-    Generated,
-    /// The topology in the ControllerConfig. One key.
-    Topology,
-    /// Rendered configs that nothing uses any more. The key is the pool.
-    Garbage,
-    /// A node's MachineConfigNode. The key is the node.
-    MachineConfigNodes,
-    /// The builds of a pool's OS image. The key is the pool.
-    ImageBuilds,
-    /// What builds have pushed and nothing names any more. One key.
-    OldImages,
-    /// Which PinnedImageSets a pool has. The key is the pool.
-    PinnedImages,
-    /// What is known of a pool's next OS image. The key is the pool.
-    OsImages,
-    /// The status of OSImageStream `cluster`. One key.
-    Streams,
+/// The list of all passes, handed to another macro: what the keys of each pass are, its name, and its module in [`crate::passes`]. The
+/// names are made here, and the list of descriptors there.
+macro_rules! every_pass {
+    ($then:ident) => {
+        $then! {
+            /// Node patches and pools' statuses. One key, [`ALL_NODES`]: a plan looks at the whole cluster, because a node's pool depends
+            /// on all pools.
+            Node = nodes;
+            /// A pool's rendered config. The key is the pool.
+            Render = render;
+            /// A node's drain. The key is the node.
+            Drain = drain;
+            /// MachineConfigs made from templates. One key.
+            Templates = templates;
+            /// MachineConfigs made from the cluster's settings. One key.
+            Generated = generated;
+            /// The topology in the ControllerConfig. One key.
+            Topology = topology;
+            /// Rendered configs that nothing uses any more. The key is the pool.
+            Garbage = garbage;
+            /// A node's MachineConfigNode. The key is the node.
+            MachineConfigNodes = machine_config_nodes;
+            /// The builds of a pool's OS image. The key is the pool.
+            ImageBuilds = image_builds;
+            /// What builds have pushed and nothing names any more. One key.
+            OldImages = old_images;
+            /// Which PinnedImageSets a pool has. The key is the pool.
+            PinnedImages = pinned_images;
+            /// What is known of a pool's next OS image. The key is the pool.
+            OsImages = os_images;
+            /// The status of OSImageStream `cluster`. One key.
+            Streams = streams;
+        }
+    };
 }
+pub(crate) use every_pass;
+
+macro_rules! names {
+    ($($(#[$doc:meta])* $name:ident = $module:ident;)*) => {
+        /// The passes.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub(crate) enum Pass {
+            $($(#[$doc])* $name,)*
+        }
+    };
+}
+every_pass!(names);
 
 /// The only key of [`Pass::Node`].
 pub(crate) const ALL_NODES: &str = "cluster";

@@ -39,7 +39,7 @@ async fn keys_wait_in_the_order_in_which_they_are_due_and_are_brought_forward_on
     let at = |second| now + Duration::from_secs(second);
     let mut waiting = Waiting::default();
     for (key, second) in [("a", 3), ("b", 2), ("c", 9), ("a", 1), ("b", 4)] {
-        waiting.bring(key, at(second));
+        waiting.schedule_by(key, at(second));
     }
     assert_eq!(waiting.take_due(now), None);
     assert_eq!(waiting.next(), Some(at(1)));

@@ -6,7 +6,7 @@
 //! versions of every kind that decisions rest on are read from the API server itself. Nothing is decided before the
 //! caches hold all of these objects, and no object that is gone.
 //!
-//! Kinds that no decision rests on ([`ReadRequirement::Aside`]) delay the start only for a moment. What a term waits for, and what
+//! Kinds that no decision rests on ([`ReadRequirement::NonBlocking`]) delay the start only for a moment. What a term waits for, and what
 //! cannot be read while it lasts, is reported on the pools.
 //!
 //! What it is not: a cache, or needed later in a term: from then on the answers to our own writes keep the caches up to
@@ -66,7 +66,7 @@ pub(crate) async fn caught_up(shared: &Shared) {
     let (followed, waits) = (shared.watched_kinds(), Waits::default());
     let all = followed.iter().map(|kind| async {
         let done = catch_up_with(kind, &waits);
-        if kind.need != ReadRequirement::Aside {
+        if kind.need != ReadRequirement::NonBlocking {
             done.await;
         } else if tokio::time::timeout(MOMENT, done).await.is_err() {
             let known = kind.cache.is_synced();
@@ -111,7 +111,7 @@ async fn report_waits(shared: &Shared, waits: &Waits) {
 /// Reports on the pools which kinds cannot be read, as long as that is so. Only for kinds whose absence delays nothing.
 pub(crate) async fn report_unreadable_kinds(shared: &Shared) {
     loop {
-        for followed in shared.watched_kinds().iter().filter(|f| f.need == ReadRequirement::Aside) {
+        for followed in shared.watched_kinds().iter().filter(|f| f.need == ReadRequirement::NonBlocking) {
             let (kind, why) = (&followed.kind, followed.cache.trouble_for(LASTS));
             let text = why.map(|why| {
                 format!(
@@ -165,7 +165,7 @@ async fn read(followed: &WatchedKind, waits: &Waits) -> Option<(BTreeMap<String,
             Err(error) => error,
         };
         let none = error.is_not_found() && followed.need != ReadRequirement::Always;
-        if none || error.is_forbidden() && followed.need == ReadRequirement::Aside {
+        if none || error.is_forbidden() && followed.need == ReadRequirement::NonBlocking {
             return None;
         }
         if followed.need == ReadRequirement::Setting && (error.is_forbidden() || attempt >= TRIES) {

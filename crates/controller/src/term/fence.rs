@@ -2,8 +2,8 @@
 //! they can take a node out of service in addition to the nodes that this leader sends. [`rollout::PoolPlan::nodes_with_late_patches`]
 //! says which nodes are affected; each is written to once, so that it has a new version and a late patch is refused.
 //!
-//! What it is not: needed in a term that began cleanly, for a node that has changed since the term began, or once the
-//! term is so old that no request of the earlier leader can still arrive.
+//! Not needed in a term that began cleanly, for a node that has changed since the term began, or once the term is so old
+//! that no request of the earlier leader can still arrive.
 
 use crate::flight::nodes::{PATIENCE, PatchOf, until_answered};
 use crate::io::clock::now;

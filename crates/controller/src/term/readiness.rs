@@ -66,7 +66,7 @@ mod tests {
             ReadRequirement::Always,
             ReadRequirement::WhereServed,
             ReadRequirement::Setting,
-            ReadRequirement::Aside,
+            ReadRequirement::NonBlocking,
         ];
         for (need, cache) in needs.into_iter().zip(&caches) {
             shared.add_watched_kind(followed(&shared, &format!("{need:?}"), need, cache));

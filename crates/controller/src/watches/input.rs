@@ -9,10 +9,11 @@ use crate::cache::watch::ReadRequirement;
 use crate::kind::Kind;
 use crate::rights::{Place, Right};
 
-/// Something that passes read: the objects of a kind, or some of them.
+/// Something that passes read: the objects of a kind, or some of them, or something that is no object.
 #[derive(Debug)]
 pub(crate) struct Input {
-    pub(crate) kind: Kind,
+    /// The kind. `None`: it is no object of the API server.
+    pub(crate) kind: Option<Kind>,
     /// Where these objects are.
     place: Place,
     /// The names of these objects; empty: all of the kind.
@@ -32,12 +33,17 @@ pub(crate) enum Way {
     },
     /// The same for a setting of the cluster: all of these are watched in one way.
     Setting(Setting),
+    /// A task of its own notices that it has changed, and keeps nothing of it. Passes read it when they need it.
+    Followed(Follow),
     /// Passes request it when they need it. No change of it marks a pass.
     Requested,
 }
 
 /// Starts a watch of a kind.
 pub(crate) type Start = fn(&Watches<'_>, Kind, ReadRequirement);
+
+/// Starts the task that follows something.
+pub(crate) type Follow = fn(&Watches<'_>);
 
 /// The verbs that watching and reading a kind requires.
 const READ: [&str; 3] = ["get", "list", "watch"];
@@ -55,7 +61,17 @@ impl Input {
 
     /// A kind that is requested.
     pub(super) const fn requested(kind: Kind) -> Self {
-        Self { kind, place: Place::Cluster, names: &[], way: Way::Requested }
+        Self { kind: Some(kind), place: Place::Cluster, names: &[], way: Way::Requested }
+    }
+
+    /// Something that is no object of the API server.
+    pub(super) const fn outside(follow: Follow) -> Self {
+        Self { kind: None, place: Place::Cluster, names: &[], way: Way::Followed(follow) }
+    }
+
+    /// The same, with a task that notices changes.
+    pub(super) const fn followed(self, follow: Follow) -> Self {
+        Self { way: Way::Followed(follow), ..self }
     }
 
     /// The same in our own namespace only.
@@ -69,8 +85,9 @@ impl Input {
     }
 
     /// The rights to read it.
-    pub(crate) fn rights(&self) -> [Right; 3] {
+    pub(crate) fn rights(&self) -> impl Iterator<Item = Right> {
         let Self { kind, place, names, way: _ } = self;
-        READ.map(|verb| Right { place: *place, names, ..Right::new(verb, *kind) })
+        let of = |kind: Kind| READ.map(|verb| Right { place: *place, names, ..Right::new(verb, kind) });
+        kind.map(of).into_iter().flatten()
     }
 }

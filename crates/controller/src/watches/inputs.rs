@@ -6,7 +6,7 @@ use super::input::Input;
 use super::{without_images, without_managed_fields};
 use crate::cache::settings;
 use crate::cache::trimmed::Config;
-use crate::cache::watch::ReadRequirement::{Always, Aside, WhereServed};
+use crate::cache::watch::ReadRequirement::{Always, NonBlocking, WhereServed};
 use crate::change::Changed;
 use crate::kind;
 use api::names::{PULL_SECRET as PULL_SECRET_NAME, label, part};
@@ -50,7 +50,7 @@ pub(crate) static NODES: Input =
     Input::watched(kind::NODES, Always, |watches, kind, need| watches.nodes(kind, need));
 
 pub(crate) static MACHINE_CONFIG_NODES: Input =
-    Input::watched(kind::MACHINE_CONFIG_NODES, Aside, |watches, kind, need| {
+    Input::watched(kind::MACHINE_CONFIG_NODES, NonBlocking, |watches, kind, need| {
         watches.machine_config_nodes(kind, need);
     });
 
@@ -67,16 +67,16 @@ pub(crate) static BUILD_JOBS: Input =
 
 /// Whether nodes of the control plane take any pods, as OpenShift's Scheduler says it.
 pub(crate) static SCHEDULER: Input =
-    Input::watched(kind::SCHEDULERS, Aside, |watches, kind, need| watches.scheduler(kind, need));
+    Input::watched(kind::SCHEDULERS, NonBlocking, |watches, kind, need| watches.scheduler(kind, need));
 
 /// Whether OpenShift's MachineConfiguration turns off the check of how old boot images are.
 pub(crate) static BOOT_IMAGE_SKEW: Input =
-    Input::watched(kind::MACHINE_CONFIGURATIONS, Aside, |watches, kind, need| {
+    Input::watched(kind::MACHINE_CONFIGURATIONS, NonBlocking, |watches, kind, need| {
         watches.boot_image_skew(kind, need);
     });
 
 /// The operator's pods.
-pub(crate) static OPERATOR_PODS: Input = Input::watched(kind::PODS, Aside, |watches, kind, need| {
+pub(crate) static OPERATOR_PODS: Input = Input::watched(kind::PODS, NonBlocking, |watches, kind, need| {
     watches.operator_pods(kind, need, &format!("{}={}", label::PART, part::OPERATOR));
 });
 
@@ -91,10 +91,13 @@ pub(crate) static ETCD_PODS: Input = Input::watched(kind::PODS, WhereServed, |wa
 pub(crate) static PODS: Input = Input::requested(kind::PODS);
 /// The budgets that a drain respects.
 pub(crate) static BUDGETS: Input = Input::requested(kind::BUDGETS);
-/// The pull secret. A watch beside the table notices its changes (see `template_inputs`): where it is, the ControllerConfig says. The
-/// right to one of another name or namespace is given by the operator.
-pub(crate) static PULL_SECRET: Input =
-    Input::requested(kind::SECRETS).in_own_namespace().with_names(&[PULL_SECRET_NAME]);
+/// The pull secret. Where it is, the ControllerConfig says; the right to one of another name or namespace is given by the operator.
+pub(crate) static PULL_SECRET: Input = Input::requested(kind::SECRETS)
+    .in_own_namespace()
+    .with_names(&[PULL_SECRET_NAME])
+    .followed(|watches| watches.pull_secret());
+/// The folder of the templates.
+pub(crate) static TEMPLATE_FOLDER: Input = Input::outside(|watches| watches.template_folder());
 
 pub(crate) static KUBELET_CONFIGS: Input = Input::setting(settings::KUBELET_CONFIG);
 pub(crate) static RUNTIME_CONFIGS: Input = Input::setting(settings::RUNTIME_CONFIG);

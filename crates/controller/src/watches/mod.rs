@@ -38,13 +38,13 @@ pub(crate) fn start(
 ) {
     let watches = Watches { shared, tasks, stop };
     for input in inputs {
-        if let Way::Watched { need, start } = input.way {
-            start(&watches, input.kind, need);
+        match (&input.way, input.kind) {
+            (Way::Watched { need, start }, Some(kind)) => start(&watches, kind, *need),
+            (Way::Followed(follow), _) => follow(&watches),
+            _ => {}
         }
     }
     settings::watch(shared, tasks, stop);
-    tasks.spawn(template_inputs::follow_folder(shared.clone(), stop.clone()));
-    tasks.spawn(template_inputs::follow_pull_secret(shared.clone(), stop.clone()));
 }
 
 fn without_managed_fields<K: kube::Resource>(mut object: K) -> K {
@@ -96,6 +96,14 @@ impl Watches<'_> {
         // Objects arrive undecoded, so that a malformed one can be skipped.
         let decode = move |object: DynamicObject| decode::<K>(object).map(keep);
         self.spawn(watch, store, decode, self.then(of));
+    }
+
+    fn template_folder(&self) {
+        self.tasks.spawn(template_inputs::follow_folder(self.shared.clone(), self.stop.clone()));
+    }
+
+    fn pull_secret(&self) {
+        self.tasks.spawn(template_inputs::follow_pull_secret(self.shared.clone(), self.stop.clone()));
     }
 
     fn nodes(&self, kind: Kind, need: ReadRequirement) {

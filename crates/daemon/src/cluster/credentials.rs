@@ -3,6 +3,8 @@
 //! and no further credential has to be put on the hosts.
 //!
 //! Not here: the rights that nodes need beyond their own Node (`mco install` creates these).
+//!
+//! Source: <https://kubernetes.io/docs/reference/access-authn-authz/node/>.
 
 use crate::error::DaemonError;
 use client::jitter;

@@ -2,6 +2,8 @@
 //! the status after several of them, and the patch from one status to the next. Pure.
 //!
 //! Not here: when it is written (see `report`), nor the rules of those conditions (`rollout::machine_config_nodes`).
+//!
+//! Source: <https://github.com/openshift/api/blob/HEAD/machineconfiguration/v1/types_machineconfignode.go>.
 
 use crate::protocol::{Cost, NodeFacts, cut_reason};
 use api::conditions::StatusCondition as _;

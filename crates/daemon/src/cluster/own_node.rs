@@ -2,6 +2,8 @@
 //! of it counts if the watch and the API server's answers differ.
 //!
 //! This is not a cache. Only the newest state is kept, so a slow reader skips the states in between. That is intended.
+//!
+//! Source: <https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes>.
 
 use crate::cluster::calls::Cluster;
 use crate::protocol::NodeFacts;

@@ -9,6 +9,8 @@
 //! served config (all of it) ──────────────┼─► plan ─► apply, recorded as the config in effect ─► reboot, if it asks
 //! the machine as it booted ───────────────┘
 //! ```
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/docs/OSUpgrades.md>.
 
 use crate::error::DaemonError;
 use crate::node::machine::{ANNOTATIONS_FILE, SERVED_FILE};

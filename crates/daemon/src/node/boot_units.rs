@@ -2,6 +2,8 @@
 //! nothing undoes a change that keeps the agent itself from running.
 //!
 //! Not here: what they do (see `entry::start::recover` and `entry::trial`), nor when (see `Machine::apply`).
+//!
+//! Sources: systemd.unit(5), systemd.service(5).
 
 use std::path::Path;
 

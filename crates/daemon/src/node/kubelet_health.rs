@@ -1,6 +1,8 @@
 //! Polls the kubelet's health endpoint and counts consecutive failures.
 //!
 //! The agent never acts on the count. It is exported for an alert.
+//!
+//! Source: <https://kubernetes.io/docs/reference/using-api/health-checks/>.
 
 use crate::metrics::Metrics;
 use std::net::SocketAddr;

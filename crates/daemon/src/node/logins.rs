@@ -5,6 +5,8 @@
 //! seen.
 //!
 //! Not here: who logged in. The system journal has that.
+//!
+//! Source: org.freedesktop.login1(5).
 
 use crate::cluster::calls::Cluster;
 use api::names::annotation;

@@ -3,6 +3,8 @@
 //!
 //! Not here: the form of the file, and which of its entries counts (see `registry`), and credential providers, which are
 //! programs that the kubelet runs. An image that needs one is pulled by the kubelet only.
+//!
+//! Sources: containers-auth.json(5), <https://github.com/kubernetes/cri-api/blob/master/pkg/apis/runtime/v1/api.proto>.
 
 use super::wire::Message;
 use registry::{Credentials, Login};

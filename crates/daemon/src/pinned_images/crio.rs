@@ -1,6 +1,8 @@
 //! CRI-O's list of pinned images: a file of its configuration, which it is told to read again.
 //!
 //! Not here: what is on the list (see `plan`).
+//!
+//! Sources: crio.conf(5), crio.conf.d(5).
 
 use super::images::{FILE, Images, RoundError};
 

@@ -1,6 +1,8 @@
 //! What a MachineConfigNode says of this node's PinnedImageSets: conditions, and the state of each set. Pure.
 //!
 //! Not here: when it is written (see `manager`).
+//!
+//! Source: <https://github.com/openshift/api/blob/HEAD/machineconfiguration/v1/types_machineconfignode.go>.
 
 use super::plan::PinnedSet;
 use api::names::node_condition as c;

@@ -19,6 +19,8 @@
 //! The agent cordons a schedulable node in the same patch that asks for the drain, and uncordons it in the patch that
 //! says Done. If the node was cordoned before the update, the controller decides whether it is uncordoned.
 //! ```
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/docs/MachineConfigDaemon.md>.
 
 mod action;
 pub mod clock;

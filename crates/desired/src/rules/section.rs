@@ -1,6 +1,8 @@
 //! The sections of an Ignition config that cannot change on an installed machine.
 //!
 //! What it is not: what no running machine can do, whatever its previous config (see the parent module).
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/docs/MachineConfiguration.md>.
 
 use ignition::{Config, KernelArguments};
 use serde_json::Value;

@@ -3,6 +3,8 @@
 //! whose first write would fail.
 //!
 //! Not here: what exists at the path (see `found`), or the free space on the disk (see `journal`).
+//!
+//! Sources: statx(2), mount(8).
 
 use std::fmt;
 use std::io;

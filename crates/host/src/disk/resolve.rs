@@ -1,6 +1,8 @@
 //! Opens paths so that resolution cannot leave the root and follows no links of users other than root.
 //!
 //! Not here: anything that is done with the opened file or folder (see `root`).
+//!
+//! Sources: path_resolution(7), open(2).
 
 use std::io;
 use std::os::fd::OwnedFd;

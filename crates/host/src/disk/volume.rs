@@ -1,6 +1,8 @@
 //! File systems of the host: how much room they have, and whether they can be written to.
 //!
 //! Not here: how much room a change needs (see `journal::begin`).
+//!
+//! Source: statvfs(3).
 
 use std::io;
 

@@ -2,6 +2,8 @@
 //! fsync of the folder. Links, folders, copies and removals are single changes as well.
 //!
 //! Not here: how a path is resolved (see `root`), many changes at once (see `batch`), or undo (see `journal`).
+//!
+//! Sources: rename(2), fsync(2).
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;

@@ -1,5 +1,7 @@
 //! Decides whether a change of `registries.conf` could make running pods pull different images than before. Only then
 //! is a drain needed before the container runtime reads it. Pure.
+//!
+//! Source: containers-registries.conf(5).
 
 use std::collections::BTreeMap;
 

@@ -4,6 +4,8 @@
 //! only CoreOS has. On other hosts the program that this service runs, or the distribution's own, is run once instead.
 //!
 //! Not here: which authorities there are. The config says that.
+//!
+//! Sources: update-ca-trust(8), update-ca-certificates(8).
 
 use serde::Serialize;
 

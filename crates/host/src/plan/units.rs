@@ -1,6 +1,8 @@
 //! The steps that enable, disable, preset and mask units. Pure.
 //!
 //! Not here: what a unit's `[Install]` section asks for (see `unit_file`). systemd itself makes the links.
+//!
+//! Sources: systemctl(1), systemd.unit(5).
 
 use desired::{DEV_NULL, DesiredHost, DesiredPath, has_contents};
 use ignition::Unit;

@@ -5,6 +5,8 @@
 //! on what both say, and corrects the sender. File descriptors are not passed on; no call of ours has any.
 //!
 //! Not here: when this socket is used instead of the bus (see `dbus`).
+//!
+//! Source: <https://dbus.freedesktop.org/doc/dbus-specification.html>.
 
 use std::io;
 use std::path::Path;

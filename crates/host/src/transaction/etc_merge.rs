@@ -14,6 +14,8 @@
 //!
 //! Not here: reboots. systemd reads its units again, what this boot would have started is started, and the services are
 //! told that the default disruption policy names. What else started earlier in this boot reads a file at its next start.
+//!
+//! Source: <https://ostreedev.github.io/ostree/deployment/>.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,8 @@
 //! Boots of this machine, and the reboot that a change still needs.
 //!
 //! Not here: whether a reboot may happen now. The caller knows that.
+//!
+//! Source: <https://docs.kernel.org/admin-guide/sysctl/kernel.html#random> (`boot_id`).
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 

@@ -2,6 +2,8 @@
 //! both when a hash is set and when it is undone.
 //!
 //! Not here: parsing such files (see `users`).
+//!
+//! Sources: shadow(5), lckpwdf(3).
 
 use std::fmt;
 use std::os::fd::OwnedFd;

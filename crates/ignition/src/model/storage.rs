@@ -1,6 +1,8 @@
 //! The section `storage` of the model: disks, file systems, files, directories and links.
 //!
 //! What it is not: rules (see `validate`).
+//!
+//! Source: <https://coreos.github.io/ignition/configuration-v3_5/>.
 
 use crate::model::{Resource, keyed};
 use crate::object::{Absent, Field, Keyed, Merge, Shape, Shaped, object};

@@ -2,6 +2,8 @@
 //! spec 3 dropped; those parts are refused with their path.
 //!
 //! What it is not: the check of types and unknown fields (see `check`).
+//!
+//! Sources: <https://coreos.github.io/ignition/configuration-v2_2/> and <https://coreos.github.io/ignition/migrating-configs/>.
 
 use super::model::{Config, Create, Directory2, Disk2, File2, Ignition, Link2, Mount, Storage, Unit2, User2};
 use crate::check::Warning;

@@ -1,6 +1,8 @@
 //! The conversion from the 3.5 model back to spec 2.2.
 //!
 //! What it is not: the check for what spec 2 cannot express, which `translate` does first.
+//!
+//! Sources: <https://coreos.github.io/ignition/configuration-v2_2/> and <https://coreos.github.io/ignition/migrating-configs/>.
 
 use super::model::{
     Config, Directory2, Disk2, File2, Filesystem2, Ignition, IgnitionConfig, Link2, Mount, Networkd,

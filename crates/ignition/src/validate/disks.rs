@@ -1,4 +1,6 @@
 //! The spec's rules for disks, RAID, LUKS and file systems. What it is not: a check against a machine's actual disks.
+//!
+//! Source: <https://coreos.github.io/ignition/configuration-v3_5/>.
 
 use super::fields::{check_path, resource};
 use crate::model::{Clevis, Disk, Filesystem, Luks, Partition, Raid, Storage};

@@ -1,6 +1,8 @@
 //! Rules of single fields that several parts of a config have: resources, paths, modes, owners.
 //!
 //! What it is not: rules of whole sections (see the parent module and `disks`).
+//!
+//! Source: <https://coreos.github.io/ignition/configuration-v3_5/>.
 
 use crate::data_url;
 use crate::model::{Owner, Resource};

@@ -2,6 +2,8 @@
 //!
 //! What it is not: rules of MachineConfigs on top of the spec (see `render`), or storage below files (see
 //! `disks`).
+//!
+//! Source: <https://coreos.github.io/ignition/configuration-v3_5/>.
 
 mod disks;
 pub(crate) mod fields;

@@ -8,8 +8,10 @@ pub(crate) mod redact_text;
 
 use crate::objects::lists::pages;
 use crate::status::follow::snapshot;
+use api::definition::{Defined as _, Definition};
 use api::k8s::Pod;
 use api::names::{GROUP, NAMESPACE};
+use api::v1alpha1::{MachineConfigOperator, RolloutPolicy};
 use client::{CallError, call_within};
 use k8s_openapi::api::core::v1::Event;
 use kube::Client;
@@ -27,8 +29,10 @@ const LOG_BYTES: usize = 4 << 20;
 /// The last lines of a container's log that are taken.
 const LOG_LINES: i64 = 20_000;
 
+const SETTINGS: Definition = MachineConfigOperator::DEFINITION;
+const POLICY: Definition = RolloutPolicy::DEFINITION;
 /// What is listed: group, version, kind, and whether it lives in our namespace.
-const KINDS: [(&str, &str, &str, bool); 29] = [
+const KINDS: [(&str, &str, &str, bool); 30] = [
     (GROUP, "v1", "MachineConfigPool", false),
     (GROUP, "v1", "MachineConfig", false),
     (GROUP, "v1", "MachineConfigNode", false),
@@ -39,7 +43,8 @@ const KINDS: [(&str, &str, &str, bool); 29] = [
     (GROUP, "v1", "MachineOSConfig", false),
     (GROUP, "v1", "MachineOSBuild", false),
     (GROUP, "v1", "PinnedImageSet", false),
-    ("machineconfig.dev", "v1alpha1", "RolloutPolicy", false),
+    (SETTINGS.group, SETTINGS.version, SETTINGS.kind, false),
+    (POLICY.group, POLICY.version, POLICY.kind, false),
     ("operator.openshift.io", "v1", "MachineConfiguration", false),
     ("config.openshift.io", "v1", "ClusterOperator", false),
     ("config.openshift.io", "v1", "ClusterVersion", false),

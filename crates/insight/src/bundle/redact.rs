@@ -7,6 +7,9 @@
 //! What it is not: logs and other texts (see `redact_text`).
 
 use super::redact_text::without_ids;
+use api::definition::Defined as _;
+use api::names::GROUP;
+use api::v1alpha1::RolloutPolicy;
 use desired::mask::{argument, looks_secret};
 use serde_json::{Map, Value};
 
@@ -35,7 +38,7 @@ const SHOWN: [&str; 20] = [
     "homeDir",
 ];
 /// Domains of annotations that are shown, beside those of Kubernetes.
-const OUR_DOMAINS: [&str; 2] = ["machineconfiguration.openshift.io", "machineconfig.dev"];
+const OUR_DOMAINS: [&str; 2] = [GROUP, RolloutPolicy::DEFINITION.group];
 /// Keys of names and ids of objects, which are no secrets however random they look.
 const NAMES: [&str; 12] = [
     "apiVersion",

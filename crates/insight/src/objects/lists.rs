@@ -5,9 +5,11 @@
 use crate::objects::settings_kinds::{CONFIG, SETTINGS};
 use crate::objects::{Objects, has_no_streams, is, object};
 use crate::status::watches::ConfigImage;
+use api::definition::{Defined as _, Definition};
 use api::k8s::{Node, Pod, PodDisruptionBudget};
 use api::names::{GROUP, own};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use api::v1alpha1::RolloutPolicy;
 use client::{CallError, call_within};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, ObjectList};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
@@ -26,6 +28,7 @@ const PAGE: u32 = 500;
 /// sides at once.
 const PAGE_OF_CONTENTS: u32 = 20;
 
+const POLICY: Definition = RolloutPolicy::DEFINITION;
 /// Optional kinds.
 const OPTIONAL: [(&str, &str, &str); 9] = [
     (GROUP, "v1", "MachineConfigNode"),
@@ -33,7 +36,7 @@ const OPTIONAL: [(&str, &str, &str); 9] = [
     (GROUP, "v1", "OSImageStream"),
     (GROUP, "v1", "MachineOSConfig"),
     (GROUP, "v1", "MachineOSBuild"),
-    ("machineconfig.dev", "v1alpha1", "RolloutPolicy"),
+    (POLICY.group, POLICY.version, POLICY.kind),
     (CONFIG, "v1", "Scheduler"),
     (CONFIG, "v1", "FeatureGate"),
     ("operator.openshift.io", "v1", "MachineConfiguration"),

@@ -2,6 +2,7 @@
 //!
 //! What it is not: the watches of these kinds (see `watches`).
 
+use api::definition::Defined as _;
 use api::k8s::Pod;
 use api::names;
 use api::v1::{MachineConfigNode, PinnedImageSet};
@@ -81,7 +82,7 @@ impl ServedKinds {
             ),
             (
                 Some(self.policies),
-                "RolloutPolicy",
+                RolloutPolicy::DEFINITION.kind,
                 "RolloutPolicies cannot be read: nodes that they hold back are shown as free to move",
             ),
             (

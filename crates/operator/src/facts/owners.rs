@@ -2,6 +2,8 @@
 //! `metadata.managedFields`, is left to them. Pure.
 //!
 //! What it is not: the values (see `openshift`).
+//!
+//! Source: <https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>.
 
 use super::openshift::ControllerConfigFields;
 use crate::objects::FIELD_MANAGER;

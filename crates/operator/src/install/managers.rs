@@ -3,6 +3,8 @@
 //!
 //! What it is not: the signs of another Machine Config Operator that runs as we do (see `foreign`), or the ControllerConfig and
 //! the pools, which belong to people and are never written over.
+//!
+//! Source: <https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>.
 
 use super::foreign::Foreign;
 use super::{Step, WriteMode};

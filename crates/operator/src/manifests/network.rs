@@ -1,6 +1,8 @@
 //! How the parts are reached: Services, network policies, and the ports of the config server. Pure.
 //!
 //! What it is not: the pods behind them (see `pods`).
+//!
+//! Source: <https://kubernetes.io/docs/concepts/services-networking/network-policies/>.
 
 use crate::accounts::{CONTROLLER, SERVER};
 use crate::manifests::parts::{METRICS, PLAIN, Parts, SERVER_SECURE_METRICS, labels, metadata};

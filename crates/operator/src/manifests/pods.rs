@@ -3,6 +3,8 @@
 //!
 //! What it is not: how they are reached (see `network`), how many controllers run (see `replicas`), their rights (see `rights`),
 //! and the agents (see `agents`).
+//!
+//! Source: <https://kubernetes.io/docs/concepts/security/pod-security-standards/>.
 
 use crate::accounts::{BOOTSTRAP_TOKEN, CONTROLLER, DASHBOARD, OPERATOR, SERVER};
 use crate::manifests::network::{controller_service, policy, ports, server_service, service};

@@ -1,6 +1,9 @@
 //! The rules of all alerts, as Prometheus reads them from a file, and as an object of the Prometheus operator.
 //!
 //! What it is not: the alerts (see `alert_list`), and the rule of one (see `alerts`).
+//!
+//! Sources: <https://prometheus.io/docs/prometheus/latest/configuration/alerting_rules/>
+//! and <https://prometheus-operator.dev/docs/api-reference/api/>.
 
 use super::alert_list::ALERTS;
 use super::alerts::Alert;

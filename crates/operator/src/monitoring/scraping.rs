@@ -3,6 +3,8 @@
 //!
 //! What it is not: the Services of the other parts, which are there in any case (`manifests/network.rs`), and the certificates
 //! that scrapers verify (see `booting_machines`).
+//!
+//! Source: <https://prometheus-operator.dev/docs/api-reference/api/>.
 
 use super::{CA, server_name};
 use crate::accounts::{AGENT, CONTROLLER, METRICS, OPERATOR, SERVER};

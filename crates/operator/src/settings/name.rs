@@ -2,10 +2,12 @@
 //!
 //! What it is not: what stands in it (see `object`).
 
+use api::definition::Defined as _;
 use api::names::CLUSTER;
+use api::v1alpha1::MachineConfigOperator;
 
 /// The kind's name in URLs.
-pub(crate) const PLURAL: &str = "machineconfigoperators";
+pub(crate) const PLURAL: &str = MachineConfigOperator::DEFINITION.plural;
 
 /// How the settings object is called in texts.
 pub(crate) fn name() -> String {

@@ -1,4 +1,7 @@
 //! Merges MachineConfigs, in order, into one spec. Pure.
+//!
+//! Sources: <https://github.com/openshift/machine-config-operator/blob/HEAD/docs/MachineConfigController.md>
+//! and <https://coreos.github.io/ignition/configuration-v3_5/>.
 
 use crate::config::check::Component;
 use crate::error::{Finding, Rule};

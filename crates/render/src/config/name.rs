@@ -2,6 +2,8 @@
 //! equal names, in every implementation. Also the name of an image build, which is a hash of the same form.
 //!
 //! What it is not: a digest for security. MD5 is used only for naming.
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/pkg/controller/render/hash.go>.
 
 use crate::go_yaml;
 use api::v1::{MachineConfigSpec, MachineOSConfigSpec, PoolConfiguration};

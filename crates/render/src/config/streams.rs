@@ -3,6 +3,8 @@
 //!
 //! What it is not: the making of streams. Whoever ships OS images writes the OSImageStream `cluster`; nothing here
 //! looks into an image.
+//!
+//! Source: <https://github.com/openshift/api/tree/HEAD/machineconfiguration/v1>.
 
 use crate::config::merge::OsImages;
 use crate::config::provenance::Provenance;

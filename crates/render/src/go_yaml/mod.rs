@@ -4,6 +4,8 @@
 //! names. A bootstrap's output is written with it too.
 //!
 //! What it is not: a YAML library (see `api::yaml`).
+//!
+//! Sources: <https://github.com/go-yaml/yaml/tree/v2.4.0> and <https://yaml.org/spec/1.1/>.
 
 mod scalar;
 

@@ -1,40 +1,29 @@
-//! Reads manifests for the linter, and finds documents that are no manifest, do not fit their kind, occur twice, or
-//! have unknown fields.
+//! Reads manifests for the linter, and finds documents that are no manifest, do not fit their kind, or occur twice.
 //!
-//! What it is not: what MachineConfigs say (see `suspicious`), or what they result in together (see `pool`).
+//! What it is not: the comparison with a schema (see `schema`), what MachineConfigs say (see `suspicious`), or what they result in
+//! together (see `pool`).
 
 use super::finding::{Lint, Severity};
+use super::schema::{Extent, lint_by_schema};
 use crate::error::Rule;
 use crate::settings::container_runtime::ContainerRuntimeConfig;
 use crate::settings::kubelet_config::KubeletConfig;
 use crate::settings::registries::mirrors::MirrorSets;
 use crate::similar_names::nearest;
-use api::k8s::ResourceExt as _;
+use api::crds::Crd;
+use api::definition::Defined as _;
 use api::names::{CLUSTER, GROUP};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, PinnedImageSet, not_pinnable};
+use api::v1alpha1::RolloutPolicy;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-/// Kinds of our API group that rendering does not read, and that are not mistakes.
-const OTHER_KINDS: [&str; 4] = ["MachineConfigNode", "MachineOSConfig", "MachineOSBuild", "OSImageStream"];
-
-/// How many images a PinnedImageSet may have.
-const MOST_PINNED: usize = 500;
-
-/// Fields of a MachineConfig's spec.
-const SPEC_FIELDS: [&str; 7] = [
-    "baseOSExtensionsContainerImage",
-    "config",
-    "extensions",
-    "fips",
-    "kernelArguments",
-    "kernelType",
-    "osImageURL",
-];
+/// The API groups that we define as a whole.
+const OUR_GROUPS: [&str; 2] = [GROUP, RolloutPolicy::DEFINITION.group];
 
 #[derive(Default)]
 pub(super) struct ReadManifests {
-    pub(super) configs: Vec<(MachineConfig, Value)>,
+    pub(super) configs: Vec<MachineConfig>,
     pub(super) pools: Vec<MachineConfigPool>,
     pub(super) pinned: Vec<PinnedImageSet>,
     pub(super) controller_config: Option<ControllerConfig>,
@@ -45,11 +34,25 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> ReadMa
     let mut read = ReadManifests::default();
     let mut seen: BTreeMap<(String, String), &str> = BTreeMap::new();
     let mut mirrors = Vec::new();
+    let kinds = api::crds::all().unwrap_or_else(|error| {
+        let (severity, object, path) = (Severity::Error, "this program".to_owned(), String::new());
+        let (message, remedy) = (error.to_string(), "report this as a bug".to_owned());
+        all.push(Lint { severity, object, path, rule: Rule::Manifest, message, remedy });
+        vec![]
+    });
     for (origin, value) in manifests {
         let text = |p: &str| value.pointer(p).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (group, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
-        let group = group.split('/').next().unwrap_or_default();
+        let (group, version) = group.split_once('/').unwrap_or((group.as_str(), ""));
         let object = format!("{kind} {name}");
+        let is_mirror = matches!(
+            (group, kind.as_str()),
+            ("config.openshift.io", "ImageDigestMirrorSet" | "ImageTagMirrorSet")
+                | ("operator.openshift.io", "ImageContentSourcePolicy")
+        );
+        let by_schema = fits_kind(&kinds, (group, version, kind.as_str()), is_mirror, &object, value);
+        // What the schema refuses is said once, with all places.
+        let is_misfit = by_schema.iter().any(|finding| finding.severity == Severity::Error);
         let mut say = |severity, rule, path: &str, message: String, remedy: &str| {
             let (path, remedy) = (path.to_owned(), remedy.to_owned());
             all.push(Lint { severity, object: object.clone(), path, rule, message, remedy });
@@ -87,25 +90,27 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> ReadMa
                 "keep one of them, or rename one",
             );
         }
-        let shape = "correct the field; the CRD has the types";
+        let mut unreadable = |rule, error: String| {
+            if !is_misfit {
+                say(Severity::Error, rule, "spec", error, "correct the field; the CRD has the types");
+            }
+        };
         match (group, kind.as_str()) {
             (GROUP, "MachineConfig") => match api::shape::read::<MachineConfig>(value) {
-                Ok(mc) => read.configs.push((mc, value.clone())),
-                Err(e) => say(Severity::Error, Rule::Manifest, "spec", e.to_string(), shape),
+                Ok(mc) => read.configs.push(mc),
+                Err(e) => unreadable(Rule::Manifest, e.to_string()),
             },
             (GROUP, "MachineConfigPool") => match api::shape::read(value) {
                 Ok(pool) => read.pools.push(pool),
-                Err(e) => say(Severity::Error, Rule::Manifest, "spec", e.to_string(), shape),
+                Err(e) => unreadable(Rule::Manifest, e.to_string()),
             },
             (GROUP, "ControllerConfig") => match api::shape::read(value) {
                 Ok(config) => read.controller_config = Some(config),
-                Err(e) => say(Severity::Error, Rule::Manifest, "spec", e.to_string(), shape),
+                Err(e) => unreadable(Rule::Manifest, e.to_string()),
             },
             (GROUP, "OSImageStream") if name == CLUSTER => read.streams = Some(value.clone()),
             (GROUP, "KubeletConfig") => match KubeletConfig::read(value) {
-                Err(e) => {
-                    say(Severity::Error, Rule::KubeletConfig, "spec", e.to_string(), "correct the field");
-                }
+                Err(e) => unreadable(Rule::KubeletConfig, e.to_string()),
                 Ok(config) => {
                     for field in config.unknown() {
                         let message = format!("{field} is not a known field of a KubeletConfiguration");
@@ -122,13 +127,7 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> ReadMa
             },
             (GROUP, "ContainerRuntimeConfig") => {
                 if let Err(e) = ContainerRuntimeConfig::read(value) {
-                    say(
-                        Severity::Error,
-                        Rule::ContainerRuntimeConfig,
-                        "spec",
-                        e.to_string(),
-                        "correct the field",
-                    );
+                    unreadable(Rule::ContainerRuntimeConfig, e.to_string());
                 }
             }
             (GROUP, "PinnedImageSet") => match api::shape::read(value) {
@@ -136,27 +135,18 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> ReadMa
                     pinned_images(&set, &mut say);
                     read.pinned.push(set);
                 }
-                Err(e) => say(Severity::Error, Rule::Manifest, "spec", e.to_string(), shape),
+                Err(e) => unreadable(Rule::Manifest, e.to_string()),
             },
-            ("config.openshift.io", "ImageDigestMirrorSet" | "ImageTagMirrorSet")
-            | ("operator.openshift.io", "ImageContentSourcePolicy") => {
+            _ if is_mirror => {
                 mirrors.push(value.clone());
                 if let Err(e) = MirrorSets::read(std::slice::from_ref(value)) {
-                    say(Severity::Error, Rule::Mirrors, "spec", e.to_string(), "correct the field");
+                    unreadable(Rule::Mirrors, e.to_string());
                 }
             }
-            (GROUP, other) if !OTHER_KINDS.contains(&other) => {
-                let message = format!("{other} is not a kind of {GROUP}");
-                say(
-                    Severity::Error,
-                    Rule::Manifest,
-                    "kind",
-                    message,
-                    "use MachineConfig, MachineConfigPool or another kind of this group",
-                );
-            }
+            // The comparison with the schema was all that there is to say of these.
             _ => {}
         }
+        all.extend(by_schema);
     }
     if mirrors.len() > 1
         && let Err(e) = MirrorSets::read(&mirrors)
@@ -168,42 +158,52 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> ReadMa
     read
 }
 
-/// What the API server would refuse in a PinnedImageSet.
-fn pinned_images(set: &PinnedImageSet, say: &mut impl FnMut(Severity, Rule, &str, String, &str)) {
-    let images = &set.spec.pinned_images;
-    let mut seen = BTreeSet::new();
-    for (i, image) in images.iter().enumerate() {
-        let path = format!("spec.pinnedImages[{i}].name");
-        let mut bad =
-            |rule, message: String, remedy: &str| say(Severity::Error, rule, &path, message, remedy);
-        if let Some(why) = not_pinnable(&image.name) {
-            let remedy = "write it as registry.example.com/team/app@sha256: and 64 hexadecimal digits";
-            bad(Rule::PinnedImage, format!("{:?} {why}", image.name), remedy);
-        } else if !seen.insert(&image.name) {
-            bad(Rule::Duplicate, format!("{:?} is there twice", image.name), "remove one of them");
+/// Whether an object fits its kind: of our own groups there has to be such a kind, and objects of kinds that we define or render are
+/// compared with the schema.
+fn fits_kind(
+    kinds: &[Crd],
+    (group, version, kind): (&str, &str, &str),
+    is_rendered: bool,
+    object: &str,
+    value: &Value,
+) -> Vec<Lint> {
+    let refused = |path: &str, message: String, remedy: String| {
+        let (severity, rule) = (Severity::Error, Rule::Manifest);
+        vec![Lint { severity, object: object.to_owned(), path: path.to_owned(), rule, message, remedy }]
+    };
+    let of_group: Vec<&Crd> = kinds.iter().filter(|crd| crd.group == group).collect();
+    let Some(crd) = of_group.iter().find(|crd| crd.kind() == kind) else {
+        if !OUR_GROUPS.contains(&group) || kinds.is_empty() {
+            return vec![];
         }
+        let names = of_group.iter().map(|crd| crd.kind());
+        let remedy = match nearest(kind, names.clone(), 1, 0.6).first() {
+            Some(near) => format!("write {near}"),
+            None => format!("use one of its kinds: {}", names.collect::<Vec<_>>().join(", ")),
+        };
+        return refused("kind", format!("{kind} is not a kind of {group}"), remedy);
+    };
+    if !crd.ours && !is_rendered {
+        return vec![];
     }
-    if images.is_empty() || images.len() > MOST_PINNED {
-        let message = format!("has {} images; a set has 1 to {MOST_PINNED}", images.len());
-        say(
-            Severity::Error,
-            Rule::PinnedImage,
-            "spec.pinnedImages",
-            message,
-            "make several sets of it, or remove it",
-        );
-    }
+    let Some((_, schema)) = crd.versions().find(|(name, _)| *name == version) else {
+        let served: Vec<String> = crd.versions().map(|(name, _)| format!("{group}/{name}")).collect();
+        let message = format!("{kind} is not served in this version");
+        return refused("apiVersion", message, format!("write {}", served.join(" or ")));
+    };
+    // The operator writes the ControllerConfig. Some of its fields are enough as facts for templates.
+    let is_facts = crd.group == GROUP && kind == "ControllerConfig";
+    let extent = if is_facts { Extent::Part } else { Extent::Whole };
+    lint_by_schema(object, schema, value, extent)
 }
 
-pub(super) fn unknown_fields(all: &mut Vec<Lint>, mc: &MachineConfig, raw: &Value) {
-    let fields = raw.get("spec").and_then(Value::as_object).into_iter().flat_map(|o| o.keys());
-    for field in fields.filter(|f| !SPEC_FIELDS.contains(&f.as_str())) {
-        let near = nearest(field, SPEC_FIELDS.iter().copied(), 1, 0.6);
-        let remedy =
-            near.first().map_or_else(|| "remove it".to_owned(), |n| format!("write {n}, or remove it"));
-        let message = format!("{field} is not a field of a MachineConfig and has no effect");
-        let object = format!("MachineConfig {}", mc.name_any());
-        let (severity, path) = (Severity::Warning, format!("spec.{field}"));
-        all.push(Lint { severity, object, path, rule: Rule::UnknownField, message, remedy });
+/// What the API server would refuse in a PinnedImageSet by a rule that a schema does not express.
+fn pinned_images(set: &PinnedImageSet, say: &mut impl FnMut(Severity, Rule, &str, String, &str)) {
+    for (i, image) in set.spec.pinned_images.iter().enumerate() {
+        if let Some(why) = not_pinnable(&image.name) {
+            let remedy = "write it as registry.example.com/team/app@sha256: and 64 hexadecimal digits";
+            let path = format!("spec.pinnedImages[{i}].name");
+            say(Severity::Error, Rule::PinnedImage, &path, format!("{:?} {why}", image.name), remedy);
+        }
     }
 }

@@ -7,9 +7,11 @@
 mod finding;
 mod manifests;
 mod pool;
+mod schema;
 mod suspicious;
 
 pub use finding::{Lint, Severity};
+pub use schema::{Extent, lint_by_schema};
 
 use crate::config::check::{host_packages, read_machine_config};
 use crate::config::streams;
@@ -23,7 +25,7 @@ use api::names::{ARBITER, MASTER, WORKER, label};
 use api::selector;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, PinnedImageSet};
 use finding::of;
-use manifests::{read, unknown_fields};
+use manifests::read;
 use pool::{ParsedConfig, lint_pool};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -55,18 +57,18 @@ pub fn lint_with(manifests: &[(String, Value)], templates: &TemplateSet) -> Vec<
     let mut all = Vec::new();
     let read = read(manifests, &mut all);
     let mut bad = BTreeSet::new();
-    let (mut configs, raws): (Vec<MachineConfig>, Vec<Value>) = read.configs.into_iter().unzip();
+    let mut configs = read.configs;
     let (own, mut picked) = (!read.pools.is_empty(), BTreeSet::new());
     let pools = if own { read.pools } else { default_pools(&configs) };
+    let given = configs.len();
     let there: BTreeSet<String> = configs.iter().map(|mc| mc.name_any()).collect();
     let made = made_from(templates, read.controller_config.as_ref(), &mut all);
     // MachineConfigs that were exported with the manifests replace the generated ones.
     configs.extend(made.into_iter().filter(|mc| !there.contains(&mc.name_any())));
     // Each is parsed once, however many pools select it.
     let parsed: Vec<ParsedConfig<'_>> = configs.iter().map(read_machine_config).collect();
-    for ((component, findings), raw) in parsed.iter().zip(&raws) {
+    for (component, findings) in parsed.iter().take(given) {
         let mc = component.machine_config;
-        unknown_fields(&mut all, mc, raw);
         all.extend(findings.iter().map(|f| of(Severity::Error, f.clone())));
         let unusable = component.unusable();
         if !(findings.is_empty() && unusable.is_empty()) {

@@ -93,14 +93,14 @@ fn images_that_cannot_be_pinned_and_sets_of_no_pool_are_found() {
     let found: Vec<_> =
         found.iter().map(|(severity, rule, path)| (*severity, *rule, path.as_str())).collect();
     let want = [
-        (Severity::Error, "duplicate", "spec.pinnedImages[1].name"),
+        (Severity::Error, "duplicate", "spec.pinnedImages[1]"),
         (Severity::Error, "pinned-image", "spec.pinnedImages[2].name"),
         (Severity::Warning, "no-pool", "metadata.labels"),
     ];
     assert_eq!(found, want);
     assert_eq!(
         rules(&[set("worker", json!([]))]),
-        [(Severity::Error, "pinned-image", "spec.pinnedImages".to_owned())]
+        [(Severity::Error, "manifest", "spec.pinnedImages".to_owned())]
     );
 }
 
@@ -114,8 +114,9 @@ fn sound_manifests_have_no_findings() {
 fn a_pool_that_follows_no_listed_stream_is_told_where_streams_are_listed() {
     let pool = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "MachineConfigPool", "metadata": {"name": "worker"},
         "spec": {"osImageStream": {"name": "x"}, "machineConfigSelector": {"matchLabels": {label::ROLE: "worker"}}}});
+    let image = format!("registry.example.com/os@sha256:{}", "1".repeat(64));
     let list = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "OSImageStream", "metadata": {"name": "cluster"},
-        "status": {"defaultStream": "y", "availableStreams": [{"name": "y", "osImage": "i@sha256:1"}]}});
+        "spec": {"defaultStream": "y"}, "status": {"defaultStream": "y", "availableStreams": [{"name": "y", "osImage": image}]}});
     let one =
         || vec![mk("50-a", "worker", json!({"kernelArguments": ["a"]})), ("p".to_owned(), pool.clone())];
     assert_eq!(rules(&one()), [], "no list, no rule");
@@ -161,7 +162,7 @@ fn every_broken_rule_of_every_object_is_told_at_once_with_its_place() {
             "unknown-field",
             "spec.kernelArgs".to_owned(),
         ),
-        (mk("a", "worker", json!({"fips": "yes"})), Error, "manifest", "spec".to_owned()),
+        (mk("a", "worker", json!({"fips": "yes"})), Error, "manifest", "spec.fips".to_owned()),
         (
             mk("a", "worker", json!({"kernelArguments": ["a b"]})),
             Warning,
@@ -346,6 +347,67 @@ fn duplicates_and_strange_documents_are_told() {
     let one = mk("50-a", "worker", json!({"fips": true}));
     let found = rules(&[one.clone(), one, ("x.yaml".to_owned(), json!({"a": 1}))]);
     assert_eq!(found.iter().map(|(_, rule, _)| *rule).collect::<Vec<_>>(), ["manifest", "duplicate"]);
+}
+
+/// Rendering does not read these kinds, so nothing but their schemas says what is wrong.
+#[test]
+fn objects_of_every_kind_of_ours_are_compared_with_their_schema() {
+    let object = |api: &str, kind: &str, spec: Value| {
+        let object = json!({"apiVersion": api, "kind": kind, "metadata": {"name": "cluster"}, "spec": spec});
+        ("x.yaml".to_owned(), object)
+    };
+    let (ours, mcd, operator) =
+        ("machineconfiguration.openshift.io/v1", "machineconfig.dev/v1alpha1", "operator.openshift.io/v1");
+    let policy =
+        |waves: Value| object(mcd, "RolloutPolicy", json!({"pools": {"names": ["worker"]}, "waves": waves}));
+    let (warning, error) = (Severity::Warning, Severity::Error);
+    for (manifest, want) in [
+        (policy(json!([{"name": "first", "maxUnavailable": "20%"}])), None),
+        (
+            policy(json!([{"name": "first", "maxUnavailabel": "20%"}])),
+            Some((warning, "unknown-field", "spec.waves[0].maxUnavailabel")),
+        ),
+        (policy(json!([{"name": 5}])), Some((error, "manifest", "spec.waves[0].name"))),
+        (policy(json!([{}])), Some((error, "manifest", "spec.waves[0].name"))),
+        (
+            object(mcd, "MachineConfigOperator", json!({"reboots": "Sometimes"})),
+            Some((error, "manifest", "spec.reboots")),
+        ),
+        (
+            object(operator, "MachineConfiguration", json!({"nodeDisruptionPolicy": {"file": []}})),
+            Some((warning, "unknown-field", "spec.nodeDisruptionPolicy.file")),
+        ),
+        (
+            object(ours, "OSImageStream", json!({"defaultStraem": "a"})),
+            Some((error, "manifest", "spec.defaultStream")),
+        ),
+        (object(ours, "KubeletConfig", json!({"logLevel": 11})), Some((error, "manifest", "spec.logLevel"))),
+        (
+            object("config.openshift.io/v1", "ImageTagMirrorSet", json!({"imageTagMirror": []})),
+            Some((warning, "unknown-field", "spec.imageTagMirror")),
+        ),
+        (object(ours, "MachineOSConfig", json!({})), Some((error, "manifest", "spec.machineConfigPool"))),
+        (object(ours, "MachineConfigPol", json!({})), Some((error, "manifest", "kind"))),
+        (object(mcd, "RolloutPolcy", json!({})), Some((error, "manifest", "kind"))),
+        (object("machineconfig.dev/v1", "RolloutPolicy", json!({})), Some((error, "manifest", "apiVersion"))),
+        // The schemas of others are those of the cluster, not ours.
+        (object("config.openshift.io/v1", "Infrastructure", json!({"new": 1})), None),
+        (object("config.openshift.io/v1", "OAuth", json!({})), None),
+    ] {
+        let found = rules(std::slice::from_ref(&manifest));
+        match want {
+            None => assert_eq!(found, [], "{manifest:?}"),
+            Some((severity, rule, path)) => {
+                assert!(found.contains(&(severity, rule, path.to_owned())), "{manifest:?}: {found:?}")
+            }
+        }
+    }
+    let found = lint(&[object(mcd, "RolloutPolcy", json!({}))]);
+    assert_eq!(found[0].remedy, "write RolloutPolicy");
+    let found = lint(&[object("machineconfig.dev/v1", "RolloutPolicy", json!({}))]);
+    assert_eq!(found[0].remedy, "write machineconfig.dev/v1alpha1");
+    // A field that both the schema and the renderer refuse is one finding.
+    assert_eq!(rules(&[object(ours, "KubeletConfig", json!({"logLevel": 11}))]).len(), 1);
 }
 
 #[test]

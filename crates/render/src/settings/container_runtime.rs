@@ -1,5 +1,8 @@
 //! ContainerRuntimeConfig objects: drop-ins for CRI-O, and the size of containers' file systems. Makes
 //! `99-POOL-generated-containerruntime`. Pure; the objects are read as JSON.
+//!
+//! Sources: crio.conf(5), containers-storage.conf(5),
+//! <https://github.com/openshift/machine-config-operator/blob/HEAD/docs/ContainerRuntimeConfigDesign.md>.
 
 use crate::settings::kubelet;
 use crate::settings::quantity::Quantity;

@@ -2,6 +2,8 @@
 //! settings. Makes `97-POOL-generated-kubelet` and `98-POOL-generated-kubelet`. Pure.
 //!
 //! What it is not: KubeletConfig objects, which add to it for some pools.
+//!
+//! Source: <https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/>.
 
 use crate::go_yaml;
 use crate::settings::durations::normalise_durations;

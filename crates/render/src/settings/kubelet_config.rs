@@ -2,6 +2,9 @@
 //! `99-POOL-generated-kubelet`. Pure; the objects are read as JSON.
 //!
 //! What it is not: the config that every pool has without such an object (see `kubelet`).
+//!
+//! Sources: <https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/>
+//! and <https://github.com/openshift/machine-config-operator/blob/HEAD/docs/KubeletConfigDesign.md>.
 
 use crate::go_yaml;
 use crate::settings::durations;

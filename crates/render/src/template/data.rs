@@ -1,5 +1,7 @@
 //! What templates can refer to: the ControllerConfig's fields by their JSON names, the pull secret, TLS settings, and a
 //! few functions. Undefined names are errors. Pure.
+//!
+//! Source: <https://docs.rs/minijinja/latest/minijinja/syntax/>.
 
 use crate::template::functions;
 use crate::template::platform::Platform;

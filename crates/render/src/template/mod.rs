@@ -8,6 +8,8 @@
 //!
 //! Layout: `ROLE/NAME/LAYER/{files,units,extensions}/FILE` and `common/LAYER/{files,units,extensions}/FILE`. The
 //! MachineConfig `NAME` gets the role's label. The first name of each role also takes what is in `common`.
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/docs/MachineConfigController.md> (the layout of the folder).
 
 pub(crate) mod data;
 mod functions;

@@ -7,6 +7,8 @@
 //! What it is not: a client, or a limit on how many nodes drain at once: the rollout plan limits that by giving out
 //! desired configs. The state in memory is only a convenience: after a restart of the controller, everything is read back from
 //! the cluster; the time at which a drain began only if its pool's policy limits drains.
+//!
+//! Source: <https://kubernetes.io/docs/tasks/administer-cluster/safely-drain-node/>.
 
 mod outlook;
 mod pods;

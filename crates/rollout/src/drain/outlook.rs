@@ -1,6 +1,8 @@
 //! What a drain of a node would wait for, found out before the node is cordoned.
 //!
 //! What it is not: a promise. Pods and budgets change between the look and the drain.
+//!
+//! Source: <https://kubernetes.io/docs/tasks/run-application/configure-pdb/>.
 
 use super::pods::skip_reason;
 use crate::view::{BudgetView, NodeView, PodPhase, PodView};

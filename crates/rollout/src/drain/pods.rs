@@ -4,6 +4,9 @@
 //! Finished pods are evicted too, as kubectl does; no budget guards them.
 //!
 //! What it is not: the changes to the node (see the parent module).
+//!
+//! Sources: <https://kubernetes.io/docs/reference/kubectl/generated/kubectl_drain/>
+//! and <https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/>.
 
 use crate::view::{BudgetView, NodeView, PodPhase, PodView};
 use jiff::{SignedDuration, Timestamp};

@@ -14,6 +14,7 @@ use crate::policy::{Costs, PoolPolicies};
 use crate::status::pin::pinned_config;
 use crate::status::pinned_text;
 use crate::view::{BudgetView, EtcdMember, Names, NodeView, OsBuild, OsConfig, PodView};
+use api::definition::{Defined as _, Definition};
 use api::k8s::{Node, OwnerReference, Pod, PodDisruptionBudget, Time};
 use api::names::{CLUSTER, CONTROLLER_CONFIG, GROUP, NAMESPACE, label, part};
 use api::os_image::OsImage;
@@ -67,6 +68,9 @@ pub struct Situation {
     pub notes: Vec<String>,
 }
 
+const POLICY: Definition = RolloutPolicy::DEFINITION;
+/// The name of the kind as a pattern.
+const POLICY_KIND: &str = POLICY.kind;
 /// Kind and, for kinds that are read only in one API group, that group.
 const KINDS: [(&str, &str); 13] = [
     ("MachineConfigPool", GROUP),
@@ -79,7 +83,7 @@ const KINDS: [(&str, &str); 13] = [
     ("MachineConfigNode", GROUP),
     ("Scheduler", "config.openshift.io"),
     ("PodDisruptionBudget", "policy"),
-    ("RolloutPolicy", "machineconfig.dev"),
+    (POLICY_KIND, POLICY.group),
     ("Node", ""),
     ("Pod", ""),
 ];
@@ -177,7 +181,7 @@ impl Situation {
                     };
                     me.configs.get_or_insert_default().insert(name.to_owned(), view);
                 }
-                "RolloutPolicy" => me.rollout_policies.push(at.read()?),
+                POLICY_KIND => me.rollout_policies.push(at.read()?),
                 "PinnedImageSet" => {
                     let set: PinnedImageSet = at.read()?;
                     pins.generations.insert(name.to_owned(), PinnedImageSet::generation_in(&set.metadata));

@@ -2,6 +2,8 @@
 //!
 //! What it is not: how a Node gets it when it registers (an admission policy of the operator, or the kubelet), or the
 //! rest of a node's patch (see `decide`).
+//!
+//! Source: <https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/>.
 
 use crate::node::Flags;
 use crate::node::membership::{NoPool, has_role};

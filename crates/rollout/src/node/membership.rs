@@ -9,6 +9,8 @@
 //!
 //! What it is not: a choice between custom pools. A node that two custom pools want is refused, because either answer
 //! would reconfigure a machine against somebody's will.
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/docs/custom-pools.md>.
 
 use crate::view::roles::{Cluster, is_control_plane};
 use crate::view::{Labels, NodeView};

@@ -2,6 +2,8 @@
 //!
 //! What it is not: the choice of nodes. Except where a field says otherwise, each predicate is exactly the reference's,
 //! so that both controllers count the same nodes.
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/pkg/controller/node/status.go>.
 
 pub(crate) mod control_plane;
 pub(crate) mod first_boot;

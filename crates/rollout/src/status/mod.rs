@@ -2,6 +2,8 @@
 //!
 //! What it is not: the condition that rendering sets, which is copied unchanged. The texts of `Updated` and `Updating`
 //! are part of the interface: scripts wait for them.
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/pkg/controller/node/status.go>.
 
 mod events;
 pub(crate) mod pin;

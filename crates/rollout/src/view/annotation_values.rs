@@ -1,6 +1,8 @@
 //! What the annotations of a Node say in one word: the state of its daemon, and who cordoned it.
 //!
 //! Not here: the rest of a Node (see the module above).
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/pkg/daemon/constants/constants.go>.
 
 use crate::view::Names;
 use api::names::state;

@@ -1,4 +1,6 @@
 //! Pods and PodDisruptionBudgets as a drain sees them. What it is not: the choice of pods, see [`crate::drain`].
+//!
+//! Source: <https://kubernetes.io/docs/tasks/run-application/configure-pdb/>.
 
 use super::NodeView;
 use super::names::{Labels, Names};

@@ -4,6 +4,9 @@
 //! with the highest `q` decides, and without a usable element the version is 2.2.
 //!
 //! What it is not: whether the config can be written in that version (see `prepare`).
+//!
+//! Sources: <https://www.rfc-editor.org/rfc/rfc9110#section-12.5.1>
+//! and <https://github.com/openshift/machine-config-operator/blob/HEAD/pkg/server/api.go>.
 
 use crate::refusal::Refusal;
 use ignition::Version;

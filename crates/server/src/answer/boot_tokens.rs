@@ -8,6 +8,8 @@
 //! What it is not: the rules of what a token allows, which are in `api::boot_token`.
 //!
 //! Assumption: whoever can write Secrets in the tokens' namespace may decide who boots.
+//!
+//! Source: <https://www.rfc-editor.org/rfc/rfc6750>.
 
 use crate::refusal::Refusal;
 use crate::watched_objects::WatchedObjects;

@@ -2,6 +2,8 @@
 //! rest is a look-up.
 //!
 //! The access log has the pool, version, status, size and client of each request, and never a body.
+//!
+//! Source: <https://www.rfc-editor.org/rfc/rfc9110>.
 
 use crate::answer::accept_header::{negotiate, takes_gzip};
 use crate::answer::boot_tokens::{Admission, BootTokens};

@@ -2,6 +2,9 @@
 //!
 //! The pool is the last element of the decoded path below `/config/`, as in the reference. It is only compared
 //! with the names of pools and never used as a path, so dots and slashes reach nothing.
+//!
+//! Sources: <https://www.rfc-editor.org/rfc/rfc3986>
+//! and <https://github.com/openshift/machine-config-operator/blob/HEAD/docs/MachineConfigServer.md>.
 
 use crate::refusal::Refusal;
 use std::borrow::Cow;

@@ -2,6 +2,8 @@
 //! are the same byte for byte. Pure.
 //!
 //! What it is not: a general JSON writer. It only knows the order of MachineConfig and its metadata.
+//!
+//! Source: <https://pkg.go.dev/encoding/json#Marshal>.
 
 use api::v1::MachineConfig;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};

@@ -5,6 +5,8 @@
 //! itself) → convert to the version → bytes, ETag, gzip.
 //!
 //! What it is not: the choice of the config (see `source`) and of the version (see `accept_header`).
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/docs/MachineConfigServer.md>.
 
 use crate::prepared::document;
 use crate::refusal::SERVED;

@@ -6,6 +6,8 @@
 //! second. While a file is missing, machines are told to try again.
 //!
 //! What it is not: a file watch. There are only a handful of files.
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/pkg/server/bootstrap_server.go>.
 
 use crate::answer::respond::Shared;
 use crate::error::ServerError;

@@ -61,6 +61,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
         &inputs::SOURCE_POLICIES,
         &inputs::CLUSTER_IMAGE_POLICIES,
         &inputs::IMAGE_POLICIES,
+        &inputs::TEMPLATE_FOLDER,
     ],
     rights: &[
         Right::new("create", kind::CONFIGS),
@@ -76,7 +77,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     ],
     marked_by,
     effects: Effects {
-        note: |shared, changed| {
+        on_change: |shared, changed| {
             if let Changed::TermBegins = changed {
                 shared.prerequisites.settings.begin();
             }
@@ -154,7 +155,7 @@ pub(crate) async fn pass(shared: Arc<Shared>, _: String) -> Outcome {
 
 fn settle(shared: &Shared, count: u64, refused: BTreeMap<String, String>) {
     shared.prerequisites.settings.settle(count, refused);
-    shared.mark_all_pools(Pass::Render);
+    shared.changed(&Changed::RenderPrerequisite);
 }
 
 /// Plans, and carries the plan out. Each write is tried, even if others fail. Returns the outcomes, and why pools

@@ -78,7 +78,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
         Right::new("list", kind::DAEMON_SETS),
     ],
     marked_by,
-    effects: Effects { note, is_urgent: is_awaited, ..Effects::NONE },
+    effects: Effects { on_change, is_urgent: is_awaited, ..Effects::NONE },
     start: |shared, handover| {
         let nodes = Arc::new(Nodes::new(shared.clone(), Fence::after(handover, shared)));
         Box::new(move |_| {
@@ -88,7 +88,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     },
 };
 
-fn note(shared: &Shared, changed: &Changed<'_>) {
+fn on_change(shared: &Shared, changed: &Changed<'_>) {
     match changed {
         Changed::Pool(change) if change.new.is_none() => shared.pool_troubles.resolved(&change.name),
         Changed::TermBegins => {
@@ -99,7 +99,7 @@ fn note(shared: &Shared, changed: &Changed<'_>) {
     }
 }
 
-/// Whether a change is that one of the last nodes that a wave waits for is done.
+/// Whether a change means that one of the last nodes that a wave waits for is now done.
 fn is_awaited(shared: &Shared, changed: &Changed<'_>) -> bool {
     let Changed::Node(change) = changed else { return false };
     let is_done = |node: &NodeView| {
@@ -201,7 +201,7 @@ impl Nodes {
         let begin = Instant::now();
         self.prune(begin);
         // Before the inputs are read: a gate that stops passing meanwhile is not missed.
-        let known = self.shared.policy_news();
+        let known = self.shared.policy_revision();
         let snapshot = self.snapshot();
         let plan = rollout::plan(&snapshot.inputs());
         let Snapshot { policies, rollout_policies, .. } = &snapshot;

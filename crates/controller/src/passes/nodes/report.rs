@@ -20,7 +20,7 @@ type Standing = (Arc<str>, &'static str, &'static str);
 /// What was reported already.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    told: Mutex<HashMap<Arc<str>, NoPool>>,
+    reported: Mutex<HashMap<Arc<str>, NoPool>>,
     /// Nodes that were reported because no pool vouches for where they booted, with that pool.
     unexpected: Mutex<BTreeSet<(Arc<str>, Arc<str>)>>,
     /// Nodes whose metric reports a conflict between pools.
@@ -39,10 +39,10 @@ impl Report {
 
     /// Reports nodes that no pool can own: once, and again when the reason changes.
     fn report_unmanaged_nodes(&self, plan: &RolloutPlan) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::take(&mut *told);
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::take(&mut *reported);
         for unmanaged in &plan.unmanaged {
-            told.insert(unmanaged.node.clone(), unmanaged.why.clone());
+            reported.insert(unmanaged.node.clone(), unmanaged.why.clone());
             if before.get(&unmanaged.node) == Some(&unmanaged.why) {
                 continue;
             }
@@ -67,8 +67,8 @@ impl Report {
     /// Reports, once, nodes that get no labels because only their own Node says that they booted into another pool.
     fn report_unexpected_first_boots(&self, shared: &Shared, plan: &RolloutPlan) {
         let now: BTreeSet<_> = plan.pools.iter().flat_map(|p| p.unexpected.iter().cloned()).collect();
-        let mut told = self.unexpected.lock().unwrap_or_else(PoisonError::into_inner);
-        for (node, pool) in now.difference(&told) {
+        let mut reported = self.unexpected.lock().unwrap_or_else(PoisonError::into_inner);
+        for (node, pool) in now.difference(&reported) {
             let text = format!(
                 "Node {node} says that it first booted into pool {pool}, which does not expect it, so it is not given that \
                 pool's labels. If it belongs there, label it, or name it in the pool's annotation {}",
@@ -78,7 +78,7 @@ impl Report {
             let about = node_reference(node);
             shared.events.publish(Source::Node, about, ControllerEvent::FirstBootNotExpected, text);
         }
-        *told = now;
+        *reported = now;
     }
 
     /// Updates the metrics of pools and of nodes that several pools want.

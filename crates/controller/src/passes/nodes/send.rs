@@ -156,7 +156,7 @@ impl Requests {
         let (planned, has_policy) = (pool.metadata.generation, plan.policy.is_some());
         let as_planned = |patch: &NodePatch| {
             let same = shared.stores.pools.get(&plan.pool).is_some_and(|p| p.metadata.generation == planned);
-            let now = shared.policy_news();
+            let now = shared.policy_revision();
             // A failing gate stops the patches that are not sent yet. Patches that move no node give way to a newer plan
             // that may move some: otherwise a wave would wait for the taints of thousands of nodes.
             let stands = now.setbacks == known.setbacks && (moves(patch) || now.advances == known.advances);

@@ -195,7 +195,7 @@ async fn a_gate_that_fails_stops_the_patches_that_its_plan_has_not_sent_yet() {
     nodes.policies.follow(&shared, &all, &policies, &[Arc::new(policy)], &now());
     // The gate passes, and is asked each second.
     tokio::time::sleep(Duration::from_millis(1900)).await;
-    let known = shared.policy_news();
+    let known = shared.policy_revision();
     assert_eq!(known.setbacks, 0);
     let sent = nodes.requests.carry_out(&shared, &plan, &pool, known).await;
     assert_eq!(sent, SendOutcome::Some);
@@ -217,7 +217,7 @@ async fn a_gate_that_fails_stops_the_patches_that_its_plan_has_not_sent_yet() {
     };
     seen.lock().unwrap().1.clear();
     let (sent, ()) =
-        tokio::join!(nodes.requests.carry_out(&shared, &taints, &pool, shared.policy_news()), async {
+        tokio::join!(nodes.requests.carry_out(&shared, &taints, &pool, shared.policy_revision()), async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             shared.advances.fetch_add(1, Ordering::AcqRel);
         });

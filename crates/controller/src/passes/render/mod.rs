@@ -60,7 +60,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
         Right::new("update", kind::POOLS).on("finalizers"),
     ],
     marked_by,
-    effects: Effects { note, ..Effects::NONE },
+    effects: Effects { on_change, ..Effects::NONE },
     start: |shared, _| {
         let rendering = Arc::new(Rendering::new(shared.clone()));
         Box::new(move |key| {
@@ -93,12 +93,14 @@ fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKe
         Changed::Setting(kind) if [STREAMS, FEATURE_GATE, MACHINE_CONFIGURATION].contains(kind) => {
             marks.mark_all(Pass::Render, all());
         }
-        Changed::ControllerConfig(_) | Changed::TermBegins => marks.mark_all(Pass::Render, all()),
+        Changed::ControllerConfig(_) | Changed::RenderPrerequisite | Changed::TermBegins => {
+            marks.mark_all(Pass::Render, all());
+        }
         _ => {}
     }
 }
 
-fn note(shared: &Shared, changed: &Changed<'_>) {
+fn on_change(shared: &Shared, changed: &Changed<'_>) {
     match changed {
         Changed::Pool(change) if change.new.is_none() => shared.own_writes.forget(&change.name),
         // Another leader may have written other configs into the pools.
@@ -146,7 +148,7 @@ fn pools_of(name: &str, config: &Config, known: KnownObjects<'_>) -> Vec<String>
 pub(crate) struct Rendering {
     shared: Arc<Shared>,
     /// What was last reported about each pool.
-    told: Mutex<HashMap<String, BTreeSet<String>>>,
+    reported: Mutex<HashMap<String, BTreeSet<String>>>,
 }
 
 /// Characters of a condition's message: room for eight findings, each with a path and a remedy.
@@ -168,13 +170,13 @@ impl NotRendered {
 
 impl Rendering {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, told: Mutex::default() }
+        Self { shared, reported: Mutex::default() }
     }
 
     /// One pass over one pool.
     pub(crate) async fn pass(&self, name: String) -> Outcome {
         let Some(pool) = self.shared.stores.pools.get(&name) else {
-            self.told.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+            self.reported.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
             self.shared.troubles.resolved(&format!("render {name}"));
             return Outcome::Done;
         };
@@ -353,10 +355,10 @@ impl Rendering {
 
     /// What must be reported about a pool now and was not reported last time.
     fn news(&self, pool: &str, all: BTreeSet<String>) -> Vec<String> {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = told.remove(pool).unwrap_or_default();
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = reported.remove(pool).unwrap_or_default();
         let news = all.difference(&before).cloned().collect();
-        told.insert(pool.to_owned(), all);
+        reported.insert(pool.to_owned(), all);
         news
     }
 }

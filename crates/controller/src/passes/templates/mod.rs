@@ -27,7 +27,7 @@ use crate::queue::{Outcome, Pass, Work};
 use crate::render_prerequisites::{is_from_template, no_longer_produced};
 use crate::rights::Right;
 use crate::shared::Shared;
-use crate::watches::inputs::{API_SERVERS, CONFIGS, CONTROLLER_CONFIGS, PULL_SECRET};
+use crate::watches::inputs::{API_SERVERS, CONFIGS, CONTROLLER_CONFIGS, PULL_SECRET, TEMPLATE_FOLDER};
 use api::conditions::{self, Condition};
 use api::k8s::ResourceExt;
 use api::names::{CONTROLLER_CONFIG, label};
@@ -58,8 +58,8 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::Templates,
     work: Work { name: "template", ..Work::SINGLE_KEY },
-    // The pull secret is not listed here: it is read by name, and has a Role of its own.
-    reads: &[&CONTROLLER_CONFIGS, &CONFIGS, &API_SERVERS, &PULL_SECRET],
+    // The right to a pull secret of another name or namespace is not among these: the operator gives it.
+    reads: &[&CONTROLLER_CONFIGS, &CONFIGS, &API_SERVERS, &PULL_SECRET, &TEMPLATE_FOLDER],
     rights: &[
         Right::new("create", kind::CONFIGS),
         Right::new("patch", kind::CONFIGS),
@@ -70,7 +70,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
         Right::new("update", kind::CONTROLLER_CONFIGS).on("finalizers"),
     ],
     marked_by,
-    effects: Effects { note, ..Effects::NONE },
+    effects: Effects { on_change, ..Effects::NONE },
     start: |shared, _| stateless(shared, pass),
 };
 
@@ -91,7 +91,7 @@ fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKe
     }
 }
 
-fn note(shared: &Shared, changed: &Changed<'_>) {
+fn on_change(shared: &Shared, changed: &Changed<'_>) {
     match changed {
         Changed::ControllerConfig(change) if change.name == CONTROLLER_CONFIG => {
             let place = change.new.as_deref().and_then(|c| pull_secret_location(c.spec.pull_secret.as_ref()));
@@ -190,7 +190,7 @@ async fn carry_out(shared: &Shared, config: &ControllerConfig) -> Result<Outcome
         },
     };
     if shared.prerequisites.templates.failing(&message) {
-        shared.mark_all_pools(Pass::Render);
+        shared.changed(&Changed::RenderPrerequisite);
     }
     say(shared, config, observed.unwrap_or_default(), failing(message.clone())).await?;
     Ok(Outcome::Failed(message))
@@ -254,7 +254,7 @@ async fn apply(shared: &Shared, config: &ControllerConfig) -> Result<Applied, Fa
         return Err(Failure::Plan(message));
     }
     if shared.prerequisites.templates.record_produced(config, &wanted) {
-        shared.mark_all_pools(Pass::Render);
+        shared.changed(&Changed::RenderPrerequisite);
     }
     let (mut writes, mut refused) = (WriteOutcomes::default(), BTreeMap::new());
     let mut book = |name: String, verb: &str, done| {
@@ -272,7 +272,7 @@ async fn apply(shared: &Shared, config: &ControllerConfig) -> Result<Applied, Fa
         book(name, "removed, although no template generates it any more", done);
     }
     if shared.prerequisites.templates.refused(refused.clone()) {
-        shared.mark_all_pools(Pass::Render);
+        shared.changed(&Changed::RenderPrerequisite);
         refused.values().for_each(|why| tracing::warn!("{why}"));
     }
     Ok(Applied { writes, refused })

@@ -8,9 +8,9 @@
 //!
 //! What it is not: leadership (see `client::lease`). Two controllers of one cluster settle that by the Lease.
 
+use crate::change::Changed;
 use crate::flight::refusals::AGAIN;
 use crate::io::events::{Source, reference};
-use crate::queue::Pass;
 use crate::render_prerequisites::{ClaimHistory, generated_by_another, released_for_another};
 use crate::shared::Shared;
 use api::events::ControllerEvent;
@@ -205,7 +205,7 @@ fn report_why(shared: &Shared, past: ClaimHistory) {
         tracing::warn!("{why}");
     }
     shared.prerequisites.version.set(past);
-    shared.mark_all_pools(Pass::Render);
+    shared.changed(&Changed::RenderPrerequisite);
 }
 
 /// The field manager that last wrote the annotation.

@@ -101,8 +101,8 @@ async fn a_kind_that_cannot_be_read_holds_what_depends_on_it() {
         (404, ReadRequirement::Setting, Some(1), true),
         (403, ReadRequirement::Setting, Some(1), false),
         (500, ReadRequirement::Setting, Some(TRIES + 1), false),
-        (403, ReadRequirement::Aside, Some(1), true),
-        (404, ReadRequirement::Aside, Some(1), true),
+        (403, ReadRequirement::NonBlocking, Some(1), true),
+        (404, ReadRequirement::NonBlocking, Some(1), true),
     ];
     for (code, need, want, known) in rows {
         let asked = Arc::new(AtomicU32::new(0));
@@ -146,7 +146,7 @@ fn with_pool(code: u16, message: &'static str) -> (Arc<Shared>, Arc<Mutex<String
 async fn a_kind_that_no_decision_rests_on_holds_nobody_up_and_pools_tell_of_it() {
     let (shared, said) = with_pool(500, "no, says the server");
     let cache = Arc::new(Store::default());
-    shared.add_watched_kind(followed(&shared, "MachineConfigNode", ReadRequirement::Aside, &cache));
+    shared.add_watched_kind(followed(&shared, "MachineConfigNode", ReadRequirement::NonBlocking, &cache));
     let begin = Instant::now();
     tokio::time::timeout(Duration::from_mins(5), caught_up(&shared)).await.expect("it begins");
     assert!(begin.elapsed() <= Duration::from_secs(10), "{:?}", begin.elapsed());

@@ -2,6 +2,9 @@
 //! atomically, and only if it differs.
 //!
 //! Files of others are never removed. A registry's CA is removed only if the agent itself put it there.
+//!
+//! Sources: containers-certs.d(5),
+//! <https://github.com/openshift/machine-config-operator/blob/HEAD/pkg/daemon/certificate_writer.go>.
 
 use api::v1::ControllerConfigSpec;
 use host::{Attributes, FsError, PathState, Root};

@@ -2,6 +2,8 @@
 //! whether the kubelet must read it at once. Pure.
 //!
 //! Not here: reading and writing these files (see `kubeconfig_files`), and restarting the kubelet (see `writer`).
+//!
+//! Source: <https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/>.
 
 use api::k8s::ByteString;
 use serde_json::{Value, json};

@@ -1,6 +1,8 @@
 //! The rows of the table: which files take effect without a reboot, and how. Data.
 //!
 //! What it is not: what a row asks of a host (see `table`).
+//!
+//! Sources: sysctl.d(5), modules-load.d(5), tmpfiles.d(5), journald.conf(5), udev(7).
 
 use super::UnitVerb;
 use crate::disk::root::split;

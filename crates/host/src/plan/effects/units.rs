@@ -4,6 +4,8 @@
 //! for, units whose restart ends what runs on them.
 //!
 //! Not here: enabling and disabling (see `plan::units`), which every change does.
+//!
+//! Sources: systemctl(1), systemd.unit(5).
 
 use desired::{DesiredHost, has_contents};
 use ignition::Unit;

@@ -1,4 +1,6 @@
 //! The text of a user's own key file, and our block of lines in it. Pure.
+//!
+//! Source: sshd(8), section AUTHORIZED_KEYS FILE FORMAT.
 
 /// Our lines in the user's own key file are between these two.
 pub(super) const BEGIN: &str = "# BEGIN keys of the MachineConfig: do not edit";

@@ -2,6 +2,8 @@
 //! job, and errors as text.
 //!
 //! Not here: what is asked (see `dbus`).
+//!
+//! Sources: org.freedesktop.systemd1(5), <https://dbus.freedesktop.org/doc/dbus-specification.html>.
 
 use std::future::Future;
 use std::path::Path;

@@ -2,6 +2,8 @@
 //! `systemctl --root` does it.
 //!
 //! Not here: the state of units that run, and the calls (see `fake_systemd`).
+//!
+//! Sources: systemctl(1), systemd.unit(5).
 
 use super::{FakeSystemd, Result};
 use crate::disk::path_state::PathState;

@@ -1,6 +1,8 @@
 //! How a back end parses kernel arguments, and which of them a boot loader would not pass on unchanged. Pure.
 //!
 //! Not here: what a plan does with it (see `plan::os`).
+//!
+//! Sources: bootparam(7), <https://docs.kernel.org/admin-guide/kernel-parameters.html>.
 
 /// How a back end takes kernel arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

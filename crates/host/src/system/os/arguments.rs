@@ -1,6 +1,8 @@
 //! Kernel arguments as back ends read, compare and change them. Pure, except for reading `/proc/cmdline`.
 //!
 //! Not here: which arguments a boot loader would change (see `argument_rules`).
+//!
+//! Sources: bootparam(7), <https://docs.kernel.org/admin-guide/kernel-parameters.html>.
 
 use desired::arguments;
 use desired::mask::argument;

@@ -1,4 +1,6 @@
 //! The credentials with which OSTree pulls images: the node's pull secret, unless the host has its own.
+//!
+//! Source: containers-auth.json(5).
 
 use crate::disk::path_state::PathState;
 use crate::disk::root::Root;

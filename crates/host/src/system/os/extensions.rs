@@ -2,6 +2,8 @@
 //! is the name of a package. Plans compare extensions by it, and so do back ends of distributions that have these packages.
 //!
 //! Not here: kernels, and how packages are installed (see the back ends).
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/docs/MachineConfiguration.md>.
 
 const EXTENSIONS: [(&str, &[&str]); 7] = [
     ("two-node-ha", &["pacemaker", "pcs", "fence-agents-all"]),

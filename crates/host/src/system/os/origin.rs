@@ -2,6 +2,8 @@
 //! of that. Pure.
 //!
 //! Not here: when it is recorded, and when the host goes back (see `plan::os_before`).
+//!
+//! Source: <https://docs.rs/ostree-ext/latest/ostree_ext/container/struct.OstreeImageReference.html>.
 
 use api::image_name::is_digest;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,8 @@
 //! OSTree's repository of a host: where it is, the programs that know it, and what they say when it is full.
 //!
 //! Not here: what is done with it (see `ostree`, `rpm_ostree`), nor how much room it has (see `repository_space`).
+//!
+//! Sources: ostree(1), ostree.repo(5).
 
 /// OSTree's own program.
 pub(crate) const OSTREE: &str = "/usr/bin/ostree";

@@ -1,5 +1,7 @@
 //! The proxy that pulls of OS images go through: the cluster's, from the file that the container runtime reads too. Programs
 //! inherit no environment, so they are given these variables and no others.
+//!
+//! Sources: systemd.exec(5),  and .
 
 use crate::disk::root::Root;
 use crate::system::os::OsError;

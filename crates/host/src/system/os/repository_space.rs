@@ -2,6 +2,8 @@
 //! that fetches says how large it is. OSTree stops itself, but only when the disk is full to its limit.
 //!
 //! Not here: `/boot` (see `boot_space`). An EFI system partition is written to only where it is `/boot`.
+//!
+//! Source: ostree.repo-config(5).
 
 use crate::disk::root::Root;
 use crate::system::os::OsError;

@@ -2,6 +2,8 @@
 //! label promises.
 //!
 //! Not here: the pull (see the back ends), nor what the image's configuration says of itself (see `image_check`).
+//!
+//! Source: <https://docs.rs/ostree-ext/latest/ostree_ext/refescape/>.
 
 use crate::system::os::OsError;
 use crate::system::os::image_check::labelled_os_release;

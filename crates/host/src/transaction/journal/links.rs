@@ -2,6 +2,8 @@
 //!
 //! Not here: how they are undone (see `undo`), nor what `[Install]` asks for (see `unit_file`). systemd itself makes
 //! the links.
+//!
+//! Sources: systemctl(1), systemd.unit(5).
 
 use std::collections::BTreeSet;
 

@@ -8,6 +8,7 @@ use crate::status::node_progress::Progress;
 use crate::status::served::UnreadKind;
 use crate::status::watches::streams;
 use crate::status::{Snapshot, View};
+use api::definition::Defined as _;
 use api::k8s::Time;
 use api::names;
 use api::v1alpha1::RolloutPolicy;
@@ -39,7 +40,7 @@ impl ClusterWatch {
     pub fn unread(&self) -> Vec<UnreadKind> {
         let newer = self.policies.known.iter().filter(|(_, policy)| policy.is_none());
         let newer = newer.map(|(name, _)| UnreadKind {
-            kind: "RolloutPolicy",
+            kind: RolloutPolicy::DEFINITION.kind,
             words: format!(
                 "RolloutPolicy {name} cannot be read, because another version wrote it: nodes that it holds back are \
                  shown as free to move"

@@ -1,4 +1,6 @@
 //! The policy that adds the joining taint to Nodes when they register. It refuses nothing.
+//!
+//! Source: <https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/>.
 
 use crate::accounts::CONTROLLER;
 use api::names::{JOINING_TAINT, JOINING_TAINT_EFFECT, NAMESPACE, label};

@@ -23,6 +23,8 @@
 //!
 //! What it is not: the full check of a config, which is too much for CEL. `mco lint` and rendering do that; what is refused
 //! here is refused there too.
+//!
+//! Source: <https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/>.
 
 mod agent_guard;
 mod build_jobs;

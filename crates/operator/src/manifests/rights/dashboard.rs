@@ -4,7 +4,9 @@ use super::controller::read_by_controller;
 use super::objects::{READ, account, cluster_binding, cluster_role, named, role, rule};
 use super::{AGENT, CONTROLLER, DASHBOARD, OPERATOR, SERVER, SETTINGS_GROUP, VIEWER, who_reads_metrics};
 use api::boot_token;
+use api::definition::Defined as _;
 use api::names::GROUP;
+use api::v1alpha1::RolloutPolicy;
 use serde_json::Value;
 
 /// The dashboard's account and rights, and the ClusterRole of people who look at it, in the order in which they must be written.
@@ -43,7 +45,7 @@ pub(super) fn viewer() -> Vec<Value> {
             ],
             &READ,
         ),
-        rule(SETTINGS_GROUP, &["rolloutpolicies", crate::settings::PLURAL], &READ),
+        rule(SETTINGS_GROUP, &[RolloutPolicy::DEFINITION.plural, crate::settings::PLURAL], &READ),
         rule("", &["nodes"], &READ),
         rule("policy", &["poddisruptionbudgets"], &["list"]),
         // Whether the parts run, and who leads.

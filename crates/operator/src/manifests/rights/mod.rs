@@ -11,7 +11,9 @@ mod operator;
 mod push_secrets;
 
 use api::boot_token;
+use api::definition::Defined as _;
 use api::names::{CONTROLLER_CONFIG, GROUP, NAMESPACE};
+use api::v1alpha1::MachineConfigOperator;
 use serde_json::{Value, json};
 
 pub(crate) use crate::accounts::{
@@ -31,7 +33,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 /// The group of the Prometheus operator's kinds.
 const MONITORING_GROUP: &str = "monitoring.coreos.com";
 /// The group of the settings object.
-const SETTINGS_GROUP: &str = "machineconfig.dev";
+const SETTINGS_GROUP: &str = MachineConfigOperator::DEFINITION.group;
 /// Kubernetes' own roles for booting machines, which the operator may bind.
 const BOOTSTRAP_ROLES: [&str; 2] =
     ["system:node-bootstrapper", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"];

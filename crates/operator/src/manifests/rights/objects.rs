@@ -1,4 +1,6 @@
 //! The objects that rights are made of: accounts, roles, bindings, and their rules.
+//!
+//! Source: <https://kubernetes.io/docs/reference/access-authn-authz/rbac/>.
 
 use super::RBAC;
 use api::names::NAMESPACE;

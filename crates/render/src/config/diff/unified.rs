@@ -1,6 +1,8 @@
 //! The differences between two texts in the format of `diff -u`, without its two lines with names. Pure.
 //!
 //! What it is not: the decision about what may be shown (`desired::mask`).
+//!
+//! Source: diff(1).
 
 use imara_diff::{Algorithm, Diff, Hunk, InternedInput, Token};
 use std::fmt::Write as _;

@@ -1,6 +1,8 @@
 //! The status of a KubeletConfig or ContainerRuntimeConfig. Pure; the clock is an argument.
 //!
 //! What it is not: the verdict itself.
+//!
+//! Source: <https://github.com/openshift/api/blob/HEAD/machineconfiguration/v1/types.go>.
 
 use super::Kind;
 use api::conditions::Condition;

@@ -1,4 +1,6 @@
 //! Mirrors of registries, from IDMS, ICSP and ITMS objects: one ordered list for each source. Pure.
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/docs/ImageMirrorSetDesign.md>.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

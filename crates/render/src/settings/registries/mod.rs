@@ -2,6 +2,8 @@
 //! Pure.
 //!
 //! What it is not: what signature policies demand (see `signatures`).
+//!
+//! Sources: containers-registries.conf(5), containers-policy.json(5).
 
 mod error;
 pub(crate) mod mirrors;

@@ -1,4 +1,7 @@
 //! The kubelet's first kubeconfig, which machines get from the cluster's server. Pure except [`Credentials::read`].
+//!
+//! Sources: <https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/>
+//! and <https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/>.
 
 use k8s_openapi::ByteString;
 use serde_json::json;

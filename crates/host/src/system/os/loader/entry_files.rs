@@ -5,6 +5,8 @@
 //! Each step leaves an entry that boots: the old one, or the new one.
 //!
 //! Not here: which entries are this host's (see `find`).
+//!
+//! Source: <https://uapi-group.org/specifications/specs/boot_loader_specification/>.
 
 use std::collections::BTreeMap;
 

@@ -2,6 +2,9 @@
 //! small files and starts nothing.
 //!
 //! Not here: what is written where (see the parent module).
+//!
+//! Sources: <https://systemd.io/BOOT_LOADER_INTERFACE/>
+//! and <https://uapi-group.org/specifications/specs/boot_loader_specification/>.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,8 @@
 //! GRUB's files: the settings that contain the arguments, and the configuration that is generated from them.
 //!
 //! Not here: what they mean (see `grub`).
+//!
+//! Source: <https://www.gnu.org/software/grub/manual/grub/grub.html>.
 
 use std::time::Duration;
 

@@ -1,6 +1,8 @@
 //! Kernel arguments in a text that is one command line. Pure: text in, text out. What stays keeps its bytes.
 //!
 //! Not here: which text that is (see `entries` and the parent module).
+//!
+//! Sources: bootparam(7), <https://www.raspberrypi.com/documentation/computers/configuration.html> (`cmdline.txt`).
 
 use std::ops::Range;
 

@@ -9,6 +9,8 @@
 //! back without a network. Recommended packages are left out: a host gets what was asked for and what that needs.
 //!
 //! Not here: which packages, and when (see the parent module).
+//!
+//! Sources: apt-get(8), dpkg-query(1), dpkg(1).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -8,6 +8,8 @@
 //! installed from there, so that nothing else comes, and no network is needed. Weak dependencies are left out.
 //!
 //! Not here: which packages, and when (see the parent module); dnf5, whose `install` has no `--destdir`.
+//!
+//! Sources: dnf(8), rpm(8).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

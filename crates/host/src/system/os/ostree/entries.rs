@@ -2,6 +2,8 @@
 //! image brings along.
 //!
 //! Not here: how they are changed (see the parent module).
+//!
+//! Sources: <https://uapi-group.org/specifications/specs/boot_loader_specification/> and <https://ostreedev.github.io/ostree/>.
 
 use super::found::OstreeDeployment;
 use super::{ENTRIES, OstreeHost, kargs_d};

@@ -2,6 +2,8 @@
 //! Pure: text in, value out. A line or a field of another form is an error.
 //!
 //! Not here: kernel arguments, which neither says.
+//!
+//! Sources: ostree-admin-status(1), bootc-status(8).
 
 use serde::Deserialize;
 

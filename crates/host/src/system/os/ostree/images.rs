@@ -2,6 +2,8 @@
 //! needs it any more.
 //!
 //! Not here: kernel arguments (see `entries`), and which deployments there are (see `found`).
+//!
+//! Sources: <https://docs.rs/ostree-ext/latest/ostree_ext/container/>, bootc-switch(8).
 
 use super::found::OstreeDeployment;
 use super::{

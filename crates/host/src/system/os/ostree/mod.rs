@@ -12,6 +12,8 @@
 //! file reboots, and none holds OSTree's lock over a reboot.
 //!
 //! Not here: packages and other kernels, which an image of such a host has or has not.
+//!
+//! Sources: <https://ostreedev.github.io/ostree/> and <https://bootc-dev.github.io/bootc/>.
 
 mod entries;
 mod found;

@@ -5,6 +5,8 @@
 //! and stays.
 //!
 //! Not here: the commands that remove images (see the parent module).
+//!
+//! Source: <https://docs.rs/ostree-ext/latest/ostree_ext/container/>.
 
 use serde::{Deserialize, Serialize};
 

@@ -4,6 +4,8 @@
 //! Order: the image's own kernel comes back before the image changes, because packages of the old kernel do not fit
 //! the new image. Then image, kernel arguments, the other kernel, extensions. Each command adds to what the one before
 //! staged.
+//!
+//! Sources: rpm-ostree(1), <https://coreos.github.io/rpm-ostree/administrator-handbook/>.
 
 use desired::DEFAULT_KERNEL;
 

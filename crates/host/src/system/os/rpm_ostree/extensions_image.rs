@@ -5,6 +5,8 @@
 //! until the machine cleans that, so that the second copy, after the drain, needs no network.
 //!
 //! Not here: which packages are installed (see `commands`).
+//!
+//! Source: <https://coreos.github.io/rpm-ostree/extensions/>.
 
 use std::time::Duration;
 

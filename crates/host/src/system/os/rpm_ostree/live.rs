@@ -7,6 +7,8 @@
 //! ```
 //!
 //! Not here: whether that is wanted (see `plan::live`), and what is staged again when a later change is undone (see `restage`).
+//!
+//! Source: <https://coreos.github.io/rpm-ostree/apply-live/>.
 
 use super::status::{RpmDeployment, Status};
 use super::{RpmOstree, STAGE, staged};

@@ -1,6 +1,8 @@
 //! The packages of kernels, and which kernel and extensions the packages are that rpm-ostree was asked for. Pure.
 //!
 //! Not here: the packages of extensions (see `extensions`).
+//!
+//! Source: rpm-ostree(1).
 
 use desired::DEFAULT_KERNEL;
 

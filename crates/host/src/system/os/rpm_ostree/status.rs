@@ -2,6 +2,8 @@
 //! type; all others are left out.
 //!
 //! Not here: kernel arguments, which it does not say.
+//!
+//! Source: <https://coreos.github.io/rpm-ostree/administrator-handbook/> (`rpm-ostree status --json`).
 
 use serde::Deserialize;
 

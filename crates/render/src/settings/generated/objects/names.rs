@@ -4,6 +4,8 @@
 //! annotation of the object holds the number, so that it never changes; a later MachineConfig wins over an earlier one.
 //!
 //! What it is not: what the objects make (see `objects`).
+//!
+//! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/docs/KubeletConfigDesign.md>.
 
 use super::{Kind, Object};
 use crate::settings::generated::{Facts, GeneratedError, Inputs};
