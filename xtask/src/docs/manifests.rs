@@ -11,8 +11,11 @@ use render::{Extent, Lint, lint_by_schema};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Kinds of Kubernetes that the book shows, with their schemas.
-const KUBERNETES: [(&str, &str, fn() -> Value); 9] = [
+/// API version, kind, and what makes the schema.
+type OfKubernetes = (&'static str, &'static str, fn() -> Value);
+
+/// Kinds of Kubernetes that the book shows.
+const KUBERNETES: [OfKubernetes; 9] = [
     ("v1", "Secret", structural::<main::Secret>),
     ("v1", "ConfigMap", structural::<main::ConfigMap>),
     ("v1", "Namespace", structural::<main::Namespace>),
