@@ -398,7 +398,7 @@ fn objects_of_every_kind_of_ours_are_compared_with_their_schema() {
         match want {
             None => assert_eq!(found, [], "{manifest:?}"),
             Some((severity, rule, path)) => {
-                assert!(found.contains(&(severity, rule, path.to_owned())), "{manifest:?}: {found:?}")
+                assert!(found.contains(&(severity, rule, path.to_owned())), "{manifest:?}: {found:?}");
             }
         }
     }
