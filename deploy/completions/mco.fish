@@ -48,7 +48,7 @@ complete -c mco -n "__fish_mco_needs_command" -f -a "image" -d 'OS images: inspe
 complete -c mco -n "__fish_mco_needs_command" -f -a "controller" -d 'The controller: renders configs, rolls them out, drains nodes'
 complete -c mco -n "__fish_mco_needs_command" -f -a "daemon" -d 'The node agent: applies configs to this host'
 complete -c mco -n "__fish_mco_needs_command" -f -a "server" -d 'The config server: serves booting machines their Ignition config'
-complete -c mco -n "__fish_mco_needs_command" -f -a "operator" -d 'The operator: keeps the config server\'s certificates and the machines\' user data'
+complete -c mco -n "__fish_mco_needs_command" -f -a "operator" -d 'The operator: installs the other parts and keeps them as the settings say'
 complete -c mco -n "__fish_mco_needs_command" -f -a "token" -d 'Boot tokens: which machines may fetch a pool\'s config'
 complete -c mco -n "__fish_mco_needs_command" -f -a "pointer" -d 'Print the pointer config that a machine is provisioned with: it makes the machine fetch its config from the config server'
 complete -c mco -n "__fish_mco_needs_command" -f -a "completion" -d 'Print a shell completion script'
@@ -89,7 +89,7 @@ yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -s y -l yes -d 'Do not ask for confirmation'
-complete -c mco -n "__fish_mco_using_subcommand uninstall" -l force -d 'Remove everything even while nodes are being updated, or if nodes do not get their own files back'
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -l force -d 'Remove everything even while nodes are being updated, if nodes do not get their own files back, or if Nodes keep our annotations and taints because the API server does not let them be changed'
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l restore-hosts -d 'First give every managed node back the files that it had before: pools are paused, and nodes are drained, and rebooted where that is needed, as many at once as maxUnavailable allows'
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l dry-run -d 'Print what would be done, and do nothing'
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l log-json -d 'One JSON object per log line'
@@ -456,7 +456,7 @@ complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_su
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
-complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l image -d 'The image that this operator runs in: it acts while the settings name this image [default: it is not a pod, and acts]' -r
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l image -d 'The image that this operator runs in: it acts only while the settings name this image [default: it does not run in a pod, and leaves the operator\'s Deployment alone]' -r
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l metrics-listen -d 'The address where /metrics, /healthz and /readyz are served, or `off`' -r
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'The address where the same is served over HTTPS, or `off`. Reading metrics there needs a bearer token with the right to `get` the path /metrics' -r
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for HTTPS (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F

@@ -82,7 +82,7 @@ yaml\:"For programs and people"))' \
 '--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '(--dry-run)-y[Do not ask for confirmation]' \
 '(--dry-run)--yes[Do not ask for confirmation]' \
-'--force[Remove everything even while nodes are being updated, or if nodes do not get their own files back]' \
+'--force[Remove everything even while nodes are being updated, if nodes do not get their own files back, or if Nodes keep our annotations and taints because the API server does not let them be changed]' \
 '--restore-hosts[First give every managed node back the files that it had before\: pools are paused, and nodes are drained, and rebooted where that is needed, as many at once as maxUnavailable allows]' \
 '--dry-run[Print what would be done, and do nothing]' \
 '--log-json[One JSON object per log line]' \
@@ -704,7 +704,7 @@ _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
 '--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
-'--image=[The image that this operator runs in\: it acts while the settings name this image \[default\: it is not a pod, and acts\]]:IMAGE:_default' \
+'--image=[The image that this operator runs in\: it acts only while the settings name this image \[default\: it does not run in a pod, and leaves the operator'\''s Deployment alone\]]:IMAGE:_default' \
 '--metrics-listen=[The address where /metrics, /healthz and /readyz are served, or \`off\`]:ADDR:_default' \
 '--metrics-secure-listen=[The address where the same is served over HTTPS, or \`off\`. Reading metrics there needs a bearer token with the right to \`get\` the path /metrics]:ADDR:_default' \
 '--metrics-cert=[The certificate for HTTPS (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
@@ -850,7 +850,7 @@ _mco_commands() {
 'controller:The controller\: renders configs, rolls them out, drains nodes' \
 'daemon:The node agent\: applies configs to this host' \
 'server:The config server\: serves booting machines their Ignition config' \
-'operator:The operator\: keeps the config server'\''s certificates and the machines'\'' user data' \
+'operator:The operator\: installs the other parts and keeps them as the settings say' \
 'token:Boot tokens\: which machines may fetch a pool'\''s config' \
 'pointer:Print the pointer config that a machine is provisioned with\: it makes the machine fetch its config from the config server' \
 'completion:Print a shell completion script' \
