@@ -3,8 +3,7 @@
 //! What it is not: the decision (see `policy` and `plan`), or the words (see `explain`).
 
 use crate::os_image::OsImageWait;
-use crate::policy::ChangeAsked;
-use crate::target::ImageWait;
+use crate::target::{ChangeAsked, ImageWait};
 use crate::view::DaemonState;
 use api::k8s::Time;
 use api::v1alpha1::{GateOutcome, GateResult};

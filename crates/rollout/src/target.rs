@@ -7,6 +7,16 @@ pub use api::image_builds::{ImageWait, Layering, OsBuildView, OsConfigView};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
+/// A change from one rendered config to another.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChangeAsked {
+    /// The config that nodes are in.
+    pub from: Arc<str>,
+    /// The one that they are to move to.
+    pub to: Arc<str>,
+}
+
 /// Where nodes should go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

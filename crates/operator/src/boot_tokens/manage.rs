@@ -123,9 +123,7 @@ async fn add_to_pool(pools: &Api<MachineConfigPool>, pool: &str, node: &str) -> 
             .map(drop)
     };
     match retry::on_conflict(add).await {
-        Err(error) if error.is_conflict() && !error.is_refused() => {
-            Err(TokenError::Contended { pool: pool.to_owned() })
-        }
+        Err(error) if error.is_conflict() => Err(TokenError::Contended { pool: pool.to_owned() }),
         done => Ok(done?),
     }
 }

@@ -3,6 +3,7 @@
 use super::UninstallError;
 use super::find::{held, nodes};
 use super::plan::{Action, Plan, TAINTS, cleaning, kept_finalizers, pods_of, releasing, waited_for};
+use super::progress::Step;
 use super::restore::pause;
 use super::waiting::{Clock, Listener, Patience};
 use crate::objects::Key;
@@ -18,7 +19,6 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 /// How long one object may take to go: a DaemonSet's agents end the change that they are in. The API server may be away for as long.
@@ -31,27 +31,6 @@ const MANY: usize = 200;
 const LOOK: Duration = Duration::from_millis(500);
 /// How many of the names that are waited for are reported.
 const MOST_NAMES: usize = 5;
-
-/// A step, for people.
-#[derive(Debug)]
-pub enum Step<'a> {
-    /// This action is done.
-    Done(&'a Action),
-    /// What a long action waits for, and for how long it has.
-    Waits(String),
-    /// A part of an action that cannot be done, and why. The removal continues.
-    NotDone(String),
-}
-
-impl fmt::Display for Step<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Done(action) => action.fmt(f),
-            Self::Waits(what) => write!(f, "waiting for {what}"),
-            Self::NotDone(what) => f.write_str(what),
-        }
-    }
-}
 
 /// What a removal could not do on Nodes: their names, each with the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

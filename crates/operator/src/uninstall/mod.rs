@@ -6,8 +6,7 @@
 //! workloads, then what refuses changes, then what is held by finalizers whose controller is gone, then the rights, the
 //! definitions with all of their objects, and at last the namespaces. A run that is cut off is continued by the next one.
 //!
-//! Before agents go they are asked to leave their hosts: a change on trial ends while they are there, and the units that they
-//! have installed for trials go.
+//! Before agents go they are asked to end trials, and to remove the units that they have installed for trials.
 //!
 //! Hosts keep their files, unless [`restore_hosts`] takes every managed node back to its own files before that.
 //!
@@ -15,14 +14,15 @@
 
 mod execute;
 mod find;
-mod last_word;
 mod plan;
+mod progress;
 mod restore;
 mod waiting;
 
-pub use execute::{Remains, Step, carry_out};
+pub use execute::{Remains, carry_out};
 pub use find::find;
 pub use plan::{Action, Facts, Plan, plan};
+pub use progress::Step;
 pub use restore::{NodeToRestore, Progress, RestoreState, nodes_to_restore, restore_hosts};
 
 use client::CallError;

@@ -3,8 +3,7 @@
 //!
 //! What it is not: what is waited for (see `execute` and `restore`), and when one request is sent again (see [`client::retry`]).
 
-use super::execute::Step;
-use super::last_word::{LastWord, SILENCE};
+use super::progress::{SILENCE, Step, WaitReport};
 use client::{CallError, retry};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -99,20 +98,20 @@ pub(super) struct Listener<'p, P>(Mutex<Heard<'p, P>>);
 
 struct Heard<'p, P> {
     progress: &'p mut P,
-    last_word: LastWord,
+    wait_report: WaitReport,
     /// When it was last said that the API server is away.
     away: Option<Instant>,
 }
 
 impl<'p, P: FnMut(Step<'_>)> Listener<'p, P> {
     pub(super) fn new(progress: &'p mut P) -> Self {
-        Self(Mutex::new(Heard { progress, last_word: LastWord::now(), away: None }))
+        Self(Mutex::new(Heard { progress, wait_report: WaitReport::now(), away: None }))
     }
 
     /// Says it.
     pub(super) fn say(&self, step: Step<'_>) {
         let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.last_word.spoken();
+        heard.wait_report.spoken();
         (heard.progress)(step);
     }
 
@@ -121,7 +120,7 @@ impl<'p, P: FnMut(Step<'_>)> Listener<'p, P> {
         let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if heard.away.is_none_or(|at| at.elapsed() >= SILENCE) {
             heard.away = Some(Instant::now());
-            heard.last_word.spoken();
+            heard.wait_report.spoken();
             (heard.progress)(Step::Waits(format!("the API server: {why}")));
         }
     }
@@ -129,7 +128,7 @@ impl<'p, P: FnMut(Step<'_>)> Listener<'p, P> {
     /// Says what is waited for, if nothing was said for a while.
     pub(super) fn say_if_due(&self, what: impl FnOnce() -> String) {
         let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if heard.last_word.is_due() {
+        if heard.wait_report.is_due() {
             (heard.progress)(Step::Waits(what()));
         }
     }

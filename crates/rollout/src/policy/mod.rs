@@ -21,6 +21,7 @@ mod rejected_elsewhere;
 mod waves;
 
 pub use crate::hold::{GateState, UnknownCost};
+pub use crate::target::ChangeAsked;
 pub use assign::{Assigned, Assignment, PolicyPool, Verdict, assign};
 pub use calendar::{Freeze, Hours, Window, WindowError};
 pub use gates::Gate;
@@ -173,16 +174,6 @@ pub struct PolicyFacts {
 /// What changes from one rendered config to another cost a node, or why that is not known. A change that is not in it has not been
 /// looked at yet.
 pub type Costs = BTreeMap<ChangeAsked, Result<ChangeCost, Arc<str>>>;
-
-/// A change from one rendered config to another.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ChangeAsked {
-    /// The config that nodes are in.
-    pub from: Arc<str>,
-    /// The one that they are to move to.
-    pub to: Arc<str>,
-}
 
 /// What a change costs a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -209,7 +209,7 @@ async fn say(
 ) -> Result<bool, CallError> {
     match set(shared, config, observed, new).await {
         Ok(()) => Ok(true),
-        Err(e) if (e.is_conflict() || e.is_not_found()) && !e.is_refused() => Err(e),
+        Err(e) if e.is_conflict() || e.is_not_found() => Err(e),
         Err(e) => {
             tracing::warn!("{}", e.chain());
             Ok(false)

@@ -3,7 +3,7 @@
 //! A row that needs a program or a unit that the host lacks does not apply, and says so. A path without a row costs what
 //! it costs without the table.
 //!
-//! Not row_facts: units of a config (see `units`).
+//! Not here: units of a config (see `units`).
 
 use desired::mask::may_show;
 use desired::{DesiredHost, DesiredPath};

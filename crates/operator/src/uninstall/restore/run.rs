@@ -8,7 +8,7 @@ use super::unsent::Unsent;
 use crate::objects::FIELD_MANAGER;
 use crate::sync::cluster;
 use crate::uninstall::UninstallError;
-use crate::uninstall::last_word::LastWord;
+use crate::uninstall::progress::WaitReport;
 use crate::uninstall::waiting::{Clock, Patience};
 use api::k8s::{Node, Pod};
 use api::names::{EMPTY_CONFIG, annotation, own};
@@ -152,7 +152,7 @@ pub async fn restore_hosts(
     if let Some((_, error)) = pools.refused.into_iter().next() {
         return Err(error.into());
     }
-    let (mut watch, mut last_word, mut clock) = (Watch::default(), LastWord::now(), Clock::begin(limit));
+    let (mut watch, mut wait_report, mut clock) = (Watch::default(), WaitReport::now(), Clock::begin(limit));
     loop {
         let seen =
             || async { Ok((cluster::pools(client).await?, nodes(client).await?, etcd(client).await?)) };
@@ -174,7 +174,7 @@ pub async fn restore_hosts(
             force,
         });
         if watch.report_progress(&round, &mut progress) {
-            last_word.spoken();
+            wait_report.spoken();
         }
         let calm = watch.changed.map_or(Duration::ZERO, |changed| now.saturating_sub(changed));
         if round.is_over() {
@@ -208,8 +208,8 @@ pub async fn restore_hosts(
         }
         watch.unsent.retain(&unsent);
         if sent {
-            last_word.spoken();
-        } else if last_word.is_due() {
+            wait_report.spoken();
+        } else if wait_report.is_due() {
             progress(Progress::Waits(how_far(&nodes, &round, &memory)));
         }
         let more = LOOK_PER_NODE.saturating_mul(u32::try_from(nodes.len()).unwrap_or(u32::MAX));
