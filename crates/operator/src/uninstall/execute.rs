@@ -20,6 +20,7 @@ use kube::{Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long one object may take to go: a DaemonSet's agents end the change that they are in. The API server may be away for as long.
 const GOING: Duration = Duration::from_mins(12);
@@ -209,7 +210,10 @@ impl<P: FnMut(Step<'_>)> Removal<'_, P> {
             let found = if_found(clock.ask(tell, get).await)?;
             let there = found.and_then(|found| still_ours(object, &json!(found)));
             if let Some(again) = there.as_ref().filter(|now| uid(now) != uid(object)) {
+                // It goes only after that, and the API server may be away meanwhile.
+                let begin = Instant::now();
                 self.delete(again).await?;
+                clock.leave_out(begin.elapsed());
             }
             let running = match pods_of(object).filter(|s| there.is_none() && !s.is_empty()) {
                 Some(selector) => {

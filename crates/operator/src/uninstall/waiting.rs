@@ -50,10 +50,14 @@ impl Clock {
         };
         let answer = retry::on_outage_or_start(self.limit, tell, request).await;
         if was_away {
-            let lasted = begin.elapsed();
-            self.away = (self.away + lasted + lasted.min(NOTICED)).min(self.limit);
+            self.leave_out(begin.elapsed());
         }
         answer
+    }
+
+    /// Leaves this time out, and a little more for those who are waited for to notice that it is over. Not more than the limit in all.
+    pub(super) fn leave_out(&mut self, lasted: Duration) {
+        self.away = (self.away + lasted + lasted.min(NOTICED)).min(self.limit);
     }
 }
 

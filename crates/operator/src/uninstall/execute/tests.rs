@@ -153,6 +153,28 @@ async fn what_is_made_again_is_deleted_again() {
     assert_eq!(*deleted.lock().unwrap(), ["before", "u1", "u2", "u3", "u4"]);
 }
 
+/// The API server does not take the deletion of what was made again for eleven minutes, and it goes two minutes later.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_waits_for_the_api_server_is_no_time_in_which_the_object_stays() {
+    let (begin, mut deletions) = (Instant::now(), 0);
+    let client = server(move |method, path, _| {
+        let now = begin.elapsed();
+        match path.ends_with("/pods") {
+            true => list(&[]),
+            false if method == Method::DELETE => {
+                deletions += 1;
+                let is_away = deletions > 1 && now < Duration::from_mins(11);
+                if is_away { failure(503, "busy") } else { (200, json!({})) }
+            }
+            false if now < Duration::from_mins(13) => (200, workload("u1")),
+            false => failure(404, "gone"),
+        }
+    });
+    let actions = vec![Action::Delete { object: workload("before"), wait: true }];
+    let (done, said) = carried_out(client, actions, false).await;
+    assert!(done.is_ok(), "{done:?} {said:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_somebody_else_has_made_in_the_place_of_an_object_stays() {
     let mut theirs = workload("other");

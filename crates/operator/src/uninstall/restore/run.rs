@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How often the nodes are looked at, and the time added for each node: a list of thousands is megabytes.
 const LOOK: Duration = Duration::from_secs(1);
@@ -184,29 +185,39 @@ pub async fn restore_hosts(
             let left = round.not_restored().into_iter().map(|(name, why)| (name.to_string(), why)).collect();
             return if force { Ok(left) } else { Err(UninstallError::NotRestored { nodes: left }) };
         }
-        let (mut unsent, mut sent) = (BTreeSet::new(), false);
-        for node in nodes.iter().filter(|n| round.send.contains(&n.name)) {
+        let (mut done, mut sent) = (BTreeSet::new(), false);
+        for node in watch.unsent.last(nodes.iter().filter(|n| round.send.contains(&n.name))) {
             // Also where no answer comes: it may have been sent all the same.
             if node.state.is_bad() {
                 watch.sent_well.remove(&node.name);
             } else {
                 watch.sent_well.insert(node.name.clone());
             }
+            let begin = Instant::now();
             match send(client, node, &etcd).await {
                 Ok(()) => {
                     sent = true;
+                    done.insert(node.name.clone());
                     progress(Progress::Sent(node.name.to_string()));
                 }
                 // The next round tries again, unless that would be in vain.
                 Err(error) => {
-                    unsent.insert(node.name.clone());
+                    let is_outage = error.is_outage();
+                    if is_outage {
+                        // Agents cannot answer during an outage, and a request without an answer takes long.
+                        clock.leave_out(begin.elapsed());
+                    }
                     if let Some(why) = watch.unsent.record(&node.name, &error, clock.waited(), limit) {
                         watch.refused.insert(node.name.clone(), why);
+                    }
+                    if is_outage {
+                        // The next list waits for the API server. If only this node is concerned, the others go before it then.
+                        break;
                     }
                 }
             }
         }
-        watch.unsent.retain(&unsent);
+        watch.unsent.retain(|node| round.send.contains(node) && !done.contains(node));
         if sent {
             wait_report.spoken();
         } else if wait_report.is_due() {

@@ -4,7 +4,8 @@
 
 use client::CallError;
 use client::retry::STARTS;
-use std::collections::{BTreeMap, BTreeSet};
+use rollout::view::NodeView;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,9 +41,16 @@ impl Unsent {
         (is_final || lasted(since.first) > limit).then(|| error.chain())
     }
 
-    /// Forgets those that were sent, or that nobody tries any more.
-    pub(super) fn retain(&mut self, unsent: &BTreeSet<Arc<str>>) {
-        self.0.retain(|node, _| unsent.contains(node));
+    /// These nodes, those that could not be sent last: an outage that only they meet holds up no other one.
+    pub(super) fn last<'n>(&self, nodes: impl Iterator<Item = &'n NodeView>) -> Vec<&'n NodeView> {
+        let mut all: Vec<&NodeView> = nodes.collect();
+        all.sort_by_key(|node| self.0.contains_key(&node.name));
+        all
+    }
+
+    /// Forgets all others: they were sent, or nobody tries them any more.
+    pub(super) fn retain(&mut self, is_unsent: impl Fn(&Arc<str>) -> bool) {
+        self.0.retain(|node, _| is_unsent(node));
     }
 }
 
@@ -81,7 +89,7 @@ mod tests {
                 unsent.record(&node, &error, Duration::from_secs(*second), limit).is_some()
             });
             assert_eq!(failed, want, "{answers:?}");
-            unsent.retain(&BTreeSet::new());
+            unsent.retain(|_| false);
             assert!(unsent.0.is_empty());
         }
     }

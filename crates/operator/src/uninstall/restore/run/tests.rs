@@ -78,11 +78,18 @@ async fn a_pool_that_may_not_be_paused_ends_a_restore_and_keeps_no_other_pool_fr
 
 /// A node as an API server keeps it, in a config of its pool.
 fn node(name: &str) -> serde_json::Value {
-    json!({"metadata": {"name": name, "annotations": {
+    json!({"metadata": {"name": name, "labels": {"pool": "worker"}, "annotations": {
         annotation::CURRENT_CONFIG: "rendered-1", annotation::DESIRED_CONFIG: "rendered-1", annotation::STATE: "Done"}}})
 }
 
-/// An API server with these Nodes. Each patch is answered as `patch` says, by the Node's name and the number of patches before; one
+/// Their pool, in which many go at once.
+fn worker() -> serde_json::Value {
+    json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+        "metadata": {"name": "worker"}, "spec": {"paused": true, "maxUnavailable": 8,
+        "nodeSelector": {"matchLabels": {"pool": "worker"}}}})
+}
+
+/// An API server with these Nodes and their pool. Each patch is answered as `patch` says, by the Node's name and the number of patches before; one
 /// that is accepted has its node back in its own files at once. Each list of Nodes is answered with `list`, by the number of lists
 /// before.
 fn with_nodes(
@@ -118,6 +125,8 @@ fn with_nodes(
                 Some((code, said)) => refusal(code, said),
                 None => (200, json!({"metadata": {}, "items": state.nodes})),
             }
+        } else if last == "machineconfigpools" {
+            (200, json!({"metadata": {}, "items": [worker()]}))
         } else {
             (200, json!({"metadata": {}, "items": []}))
         };
@@ -126,6 +135,67 @@ fn with_nodes(
         async move { Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap()) }
     });
     Client::new(serve, "default")
+}
+
+/// An API server that hangs when nodes are sent, and answers lists. The agents of the nodes that were sent before cannot answer either.
+#[tokio::test(start_paused = true)]
+async fn an_outage_that_begins_while_nodes_are_sent_does_not_count_for_the_others() {
+    let begin = Instant::now();
+    let mut nodes: Vec<serde_json::Value> = (1..=8).map(|i| node(&format!("n{i}"))).collect();
+    for node in nodes.iter_mut().take(4) {
+        node["metadata"]["annotations"][annotation::DESIRED_CONFIG] = json!(EMPTY_CONFIG);
+    }
+    let nodes = Arc::new(Mutex::new(nodes));
+    let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let nodes = nodes.clone();
+        async move {
+            let seconds = begin.elapsed().as_secs();
+            let last = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+            if request.method() == http::Method::PATCH && seconds < 150 {
+                std::future::pending::<()>().await;
+            }
+            let mut nodes = nodes.lock().unwrap();
+            let answer = if request.method() == http::Method::PATCH {
+                let node = nodes.iter_mut().find(|node| node["metadata"]["name"] == *last).unwrap();
+                node["metadata"]["annotations"][annotation::DESIRED_CONFIG] = json!(EMPTY_CONFIG);
+                node.clone()
+            } else if last == "nodes" {
+                // The agents notice after a few seconds that the API server is back.
+                for node in nodes.iter_mut().filter(|_| seconds >= 158) {
+                    let notes = &mut node["metadata"]["annotations"];
+                    notes[annotation::CURRENT_CONFIG] = notes[annotation::DESIRED_CONFIG].clone();
+                }
+                json!({"metadata": {}, "items": *nodes})
+            } else if last == "machineconfigpools" {
+                json!({"metadata": {}, "items": [worker()]})
+            } else {
+                json!({"metadata": {}, "items": []})
+            };
+            drop(nodes);
+            let body = kube::client::Body::from(answer.to_string().into_bytes());
+            Ok::<_, std::io::Error>(http::Response::builder().status(200).body(body).unwrap())
+        }
+    });
+    let client = Client::new(serve, "default");
+    let left = restore_hosts(&client, Duration::from_mins(10), false, drop).await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
+    assert!(begin.elapsed().as_secs() >= 158, "{:?}", begin.elapsed());
+}
+
+/// An outage that only one node meets, a webhook that is down for it, holds up no other one.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_be_sent_for_long_holds_up_no_other_one() {
+    let begin = Instant::now();
+    let down = |node: &str, _| (node == "bad").then_some((500, "the webhook is down"));
+    let mut good = None;
+    let tell = |step| {
+        if step == Progress::Done("good".to_owned()) {
+            good = Some(begin.elapsed().as_secs());
+        }
+    };
+    let limit = Duration::from_mins(10);
+    restore_hosts(&with_nodes(&["bad", "good"], down, |_| None), limit, true, tell).await.unwrap();
+    assert!(good.is_some_and(|seconds| seconds < 10), "{good:?}");
 }
 
 /// One node cannot be changed: a webhook is down or denies, say. `force` goes on with the others.
