@@ -43,7 +43,7 @@ pub struct Remains {
 }
 
 /// Carries the plan out. `progress` is called after each action, and twice a minute while one waits. `force`: go on although the
-/// API server refuses to clean a Node. Returns what was not done on Nodes.
+/// API server refuses to change a Node, or cannot for long. Returns what was not done on Nodes.
 ///
 /// # Errors
 /// The first action that failed. Everything before it is done; a second run goes on.
@@ -57,6 +57,7 @@ pub async fn carry_out(
         client,
         force,
         patience: Patience::new(GOING),
+        nodes: Patience::new(GOING),
         listener: Listener::new(&mut progress),
         remains: Remains::default(),
     };
@@ -71,6 +72,8 @@ struct Removal<'a, P> {
     client: &'a Client,
     force: bool,
     patience: Patience,
+    /// That for changes of Nodes. One that fails for long may be passed over, and then says nothing of other requests.
+    nodes: Patience,
     listener: Listener<'a, P>,
     remains: Remains,
 }
@@ -113,13 +116,21 @@ impl<P: FnMut(Step<'_>)> Removal<'_, P> {
         self.patience.ask(|why| self.listener.say_away(&why), request).await
     }
 
+    /// The same for a change of a Node.
+    async fn ask_node<T, F>(&self, change: impl FnMut() -> F) -> Result<T, CallError>
+    where
+        F: Future<Output = Result<T, CallError>>,
+    {
+        self.nodes.ask(|why| self.listener.say_away(&why), change).await
+    }
+
     /// Asks the agents of these Nodes to leave their hosts, and waits until they have. Returns those that do not answer, or that
     /// cannot be asked, with the reason.
     async fn leave(&self, asked: &[String]) -> Result<BTreeMap<String, String>, UninstallError> {
         // The controller ends what is under way on nodes. It would begin with others, too, and they could be in the middle of an
         // update when their agents go.
-        let pools =
-            pause(self.client, &self.patience, &mut |why: String| self.listener.say_away(&why)).await?;
+        let patience = Patience::new(GOING);
+        let pools = pause(self.client, &patience, &mut |why: String| self.listener.say_away(&why)).await?;
         // A pool that cannot be paused is no reason to keep everything: an update may begin there, and is waited for.
         for (pool, error) in pools.refused {
             let why = error.chain();
@@ -165,9 +176,9 @@ impl<P: FnMut(Step<'_>)> Removal<'_, P> {
             let ask = || async {
                 call(|| format!("patch Node {node}"), api.patch_metadata(node, &params, patch)).await
             };
-            match if_found(retry::on_conflict(|| self.ask(ask)).await) {
+            match if_found(retry::on_conflict(|| self.ask_node(ask)).await) {
                 Ok(_) => Ok(None),
-                Err(error) if error.is_outage() => Err(error),
+                Err(error) if error.is_outage() && !self.force => Err(error),
                 // As one whose agent does not answer: it is no reason to keep everything.
                 Err(error) => Ok(Some((
                     node.clone(),
@@ -263,7 +274,7 @@ impl<P: FnMut(Step<'_>)> Removal<'_, P> {
         Ok(if_found(retry::on_conflict(|| self.ask(remove)).await).map(drop)?)
     }
 
-    /// Takes what is ours off a Node. One that the API server does not let be changed is remembered if that was asked for.
+    /// Takes what is ours off a Node. With force one that cannot be changed is remembered.
     async fn clean(&mut self, action: &Action) -> Result<(), UninstallError> {
         let Action::Clean { node, annotations, tainted } = action else { return Ok(()) };
         match self.clean_node(node, annotations, *tainted).await {
@@ -271,7 +282,7 @@ impl<P: FnMut(Step<'_>)> Removal<'_, P> {
                 self.remains.marked.remove(node);
                 self.listener.say(Step::Done(action));
             }
-            Err(error) if self.force && error.is_refused() => {
+            Err(error) if self.force && (error.is_refused() || error.is_outage()) => {
                 let why = error.chain();
                 let what = format!("Node {node} keeps our annotations and taints: {why}");
                 // It is tried again at the end.
@@ -290,7 +301,7 @@ impl<P: FnMut(Step<'_>)> Removal<'_, P> {
         let patch = Patch::Merge(json!({"metadata": {"annotations": none}}));
         let params = PatchParams::default();
         let remove = || call(|| format!("patch Node {node}"), api.patch_metadata(node, &params, &patch));
-        let there = if_found(retry::on_conflict(|| self.ask(remove)).await)?;
+        let there = if_found(retry::on_conflict(|| self.ask_node(remove)).await)?;
         if there.is_none() || !tainted {
             return Ok(());
         }
@@ -304,7 +315,7 @@ impl<P: FnMut(Step<'_>)> Removal<'_, P> {
                 Patch::Merge(json!({"metadata": {"resourceVersion": version}, "spec": {"taints": rest}}));
             call(|| format!("patch Node {node}"), api.patch(node, &params, &patch)).await.map(drop)
         };
-        if_found(retry::on_conflict(|| self.ask(remove)).await).map(drop)
+        if_found(retry::on_conflict(|| self.ask_node(remove)).await).map(drop)
     }
 }
 

@@ -68,11 +68,13 @@ pub(super) struct Patience {
     limit: Duration,
     /// When a refusal has lasted: what is refused after that needs no time of its own to tell that the API server has started.
     refused: Mutex<Option<Instant>>,
+    /// When an outage has lasted: what meets it after that is tried once. Not each of many objects is waited for.
+    away: Mutex<Option<Instant>>,
 }
 
 impl Patience {
     pub(super) fn new(limit: Duration) -> Self {
-        Self { limit, refused: Mutex::new(None) }
+        Self { limit, refused: Mutex::new(None), away: Mutex::new(None) }
     }
 
     /// The answer to a request, which is sent again while the API server is away or starts.
@@ -84,14 +86,22 @@ impl Patience {
     where
         F: Future<Output = Result<T, CallError>>,
     {
-        let refused = || self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_lasted = refused().is_some_and(|at| at.elapsed() < retry::STARTS);
-        let answer = match has_lasted {
-            true => retry::on_outage(self.limit, tell, request).await,
-            false => retry::on_outage_or_start(self.limit, tell, request).await,
+        let has_lasted = |since: &Mutex<Option<Instant>>| {
+            let since = *since.lock().unwrap_or_else(PoisonError::into_inner);
+            since.is_some_and(|at| at.elapsed() < retry::STARTS)
         };
-        if answer.as_ref().is_err_and(CallError::may_be_starting) {
-            *refused() = Some(Instant::now());
+        let limit = if has_lasted(&self.away) { Duration::ZERO } else { self.limit };
+        let answer = match has_lasted(&self.refused) {
+            true => retry::on_outage(limit, tell, request).await,
+            false => retry::on_outage_or_start(limit, tell, request).await,
+        };
+        let now = |since: &Mutex<Option<Instant>>| {
+            *since.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        };
+        match &answer {
+            Err(error) if error.may_be_starting() => now(&self.refused),
+            Err(error) if error.is_outage() => now(&self.away),
+            _ => {}
         }
         answer
     }

@@ -281,17 +281,48 @@ async fn an_agent_that_cannot_reach_the_api_server_is_not_silent() {
 
 #[tokio::test(start_paused = true)]
 async fn people_hear_what_a_request_to_leave_waits_for_and_what_it_could_not_do() {
-    let fleet = Fleet { pools: Some(failure(503, "the webhook is down")), ..Fleet::default() };
-    let (done, said) = carried_out(fleet.client(), leave(), false).await;
-    assert!(matches!(&done, Err(UninstallError::Call(error)) if error.is_outage()), "{done:?}");
-    assert!(said[0].0 <= 30 && said[0].1.contains("the webhook is down"), "{said:?}");
-    assert!(said.windows(2).all(|pair| pair[1].0 - pair[0].0 <= 36), "twice a minute: {said:?}");
+    for (code, reason) in [(503, "the webhook is down"), (403, "no right")] {
+        let fleet = Fleet { pools: Some(failure(code, reason)), ..Fleet::default() };
+        let (done, said) = carried_out(fleet.client(), leave(), false).await;
+        // The nodes were asked, and have answered.
+        assert_eq!(done.unwrap(), Remains::default());
+        assert!(said[0].0 <= 30 && said[0].1.contains(reason), "{said:?}");
+        assert!(said.windows(2).all(|pair| pair[1].0 - pair[0].0 <= 36), "twice a minute: {said:?}");
+        let why = "MachineConfigPool worker is not paused, so updates may begin there: ";
+        assert!(said.iter().any(|(_, what)| what.starts_with(why) && what.contains(reason)), "{said:?}");
+    }
+}
 
-    let fleet = Fleet { pools: Some(failure(403, "no right")), ..Fleet::default() };
-    let (done, said) = carried_out(fleet.client(), leave(), false).await;
-    assert_eq!(done.unwrap(), Remains::default());
-    let why = "MachineConfigPool worker is not paused, so updates may begin there: ";
-    assert!(said.iter().any(|(_, what)| what.starts_with(why) && what.contains("no right")), "{said:?}");
+/// A webhook for Nodes is down for many of them. By force the others are asked and cleaned, and not each one is waited for.
+#[tokio::test(start_paused = true)]
+async fn nodes_whose_change_fails_for_long_are_passed_over_by_force_only() {
+    let down = failure(500, "failed calling webhook \"w\": connection refused");
+    let clean = |node: &str| {
+        let annotations = vec![annotation::STATE.to_owned()];
+        Action::Clean { node: node.to_owned(), annotations, tainted: false }
+    };
+    for force in [false, true] {
+        let refuses: BTreeMap<&'static str, Answer> = [("n", down.clone()), ("k", down.clone())].into();
+        let names = ["n", "k", "m"].map(str::to_owned);
+        let actions = vec![Action::Leave { nodes: names.to_vec() }, clean("n"), clean("k"), clean("m")];
+        let begin = Instant::now();
+        let (done, said) = carried_out(Fleet { refuses, ..Fleet::default() }.client(), actions, force).await;
+        match done {
+            Ok(remains) => {
+                assert!(force, "{remains:?}");
+                assert_eq!(remains.silent.keys().collect::<Vec<_>>(), ["k", "n"], "{remains:?}");
+                assert_eq!(remains.marked.keys().collect::<Vec<_>>(), ["k", "n"], "{remains:?}");
+                assert!(
+                    said.iter().any(|(_, what)| what == "remove our annotations from Node m"),
+                    "{said:?}"
+                );
+            }
+            Err(error) => {
+                assert!(!force && client::chain(&error).contains("failed calling webhook"), "{error:?}");
+            }
+        }
+        assert!(begin.elapsed() < GOING + Duration::from_mins(1), "{force}: {:?}", begin.elapsed());
+    }
 }
 
 /// A webhook refuses each change of a Node. With force everything else goes all the same.

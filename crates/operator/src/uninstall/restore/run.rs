@@ -248,7 +248,7 @@ async fn send(client: &Client, node: &NodeView, etcd: &[EtcdMember]) -> Result<(
 pub(crate) struct PausedPools {
     /// Those that are paused now and were not before.
     pub(crate) paused: Vec<String>,
-    /// Those that cannot be paused, each with the API server's answer.
+    /// Those that cannot be paused, each with the API server's answer. A webhook that is down for them is one, too.
     pub(crate) refused: Vec<(String, CallError)>,
 }
 
@@ -256,7 +256,7 @@ pub(crate) struct PausedPools {
 /// `tell` gets the reason then.
 ///
 /// # Errors
-/// The pools cannot be listed, or the API server is away for too long.
+/// The pools cannot be listed.
 pub(crate) async fn pause(
     client: &Client,
     patience: &Patience,
@@ -273,7 +273,6 @@ pub(crate) async fn pause(
             Ok(_) => all.paused.push(name),
             // It is gone.
             Err(error) if error.is_not_found() => {}
-            Err(error) if error.is_outage() => return Err(error),
             Err(error) => all.refused.push((name, error)),
         }
     }

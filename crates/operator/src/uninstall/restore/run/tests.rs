@@ -72,8 +72,16 @@ async fn a_pool_that_may_not_be_paused_ends_a_restore_and_keeps_no_other_pool_fr
     assert_eq!((pools.paused, pools.refused.len()), (vec!["worker".to_owned()], 1));
     // An API server that never has time is waited for as long as a node may take.
     let (client, _) = server(vec![refusal(503, "starts"); 200]);
-    let error = pause(&client, &Patience::new(Duration::from_secs(60)), &mut drop).await.unwrap_err();
-    assert!(error.chain().contains("starts"), "{error:?}");
+    let begin = Instant::now();
+    let pools = pause(&client, &Patience::new(Duration::from_secs(60)), &mut drop).await.unwrap();
+    assert!(
+        pools.refused.len() == 2 && pools.refused.iter().all(|(_, error)| error.is_outage()),
+        "{pools:?}"
+    );
+    assert!(begin.elapsed().as_secs() < 70, "not for each pool: {:?}", begin.elapsed());
+    let (client, _) = server(vec![refusal(503, "starts"); 200]);
+    let error = restore_hosts(&client, Duration::from_secs(60), true, drop).await.unwrap_err();
+    assert!(client::chain(&error).contains("starts"), "{error:?}");
 }
 
 /// A node as an API server keeps it, in a config of its pool.
