@@ -46,7 +46,8 @@ pub struct Remains {
 /// API server refuses to change a Node, or cannot for long. Returns what was not done on Nodes.
 ///
 /// # Errors
-/// The first action that failed. Everything before it is done; a second run goes on.
+/// The first action that failed. Everything before it is done; a second run goes on. What was not done on Nodes before it is said:
+/// where agents are gone, a second run does not ask them again.
 pub async fn carry_out(
     client: &Client,
     plan: &Plan,
@@ -62,7 +63,10 @@ pub async fn carry_out(
         remains: Remains::default(),
     };
     for action in &plan.actions {
-        removal.carry_out(action).await?;
+        if let Err(error) = removal.carry_out(action).await {
+            removal.say_silent();
+            return Err(error);
+        }
     }
     Ok(removal.remains)
 }
@@ -106,6 +110,14 @@ impl<P: FnMut(Step<'_>)> Removal<'_, P> {
         }
         self.listener.say(Step::Done(action));
         Ok(())
+    }
+
+    /// Says which agents have not left their hosts.
+    fn say_silent(&self) {
+        for (node, why) in &self.remains.silent {
+            let what = format!("Node {node}: {why}, so something of a trial may be left on its host");
+            self.listener.say(Step::NotDone(what));
+        }
     }
 
     /// The answer to a request, which is sent again while the API server is away or starts.

@@ -325,6 +325,29 @@ async fn nodes_whose_change_fails_for_long_are_passed_over_by_force_only() {
     }
 }
 
+/// The command returns that at its end only. When it ends early, the agents may be gone, and the next run does not ask them.
+#[tokio::test(start_paused = true)]
+async fn agents_that_have_not_left_are_named_when_a_later_action_fails() {
+    let clean = Action::Clean {
+        node: "m".to_owned(),
+        annotations: vec![annotation::STATE.to_owned()],
+        tainted: false,
+    };
+    for ends_early in [true, false] {
+        let fleet = Fleet { refuses: [("n", failure(403, "no right"))].into(), ..Fleet::default() };
+        let mut actions = leave();
+        let other = Action::Clean { node: "n".to_owned(), annotations: vec![], tainted: false };
+        actions.push(if ends_early { other } else { clean.clone() });
+        let (done, said) = carried_out(fleet.client(), actions, false).await;
+        assert_eq!(done.is_err(), ends_early, "{done:?}");
+        let named = said.iter().filter(|(_, what)| {
+            what.starts_with("Node n: its agent could not be asked to leave: ") && what.contains("no right")
+        });
+        // At the end of a removal whoever has called for it says so.
+        assert_eq!(named.count(), usize::from(ends_early), "{said:?}");
+    }
+}
+
 /// A webhook refuses each change of a Node. With force everything else goes all the same.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_be_cleaned_ends_the_removal_unless_it_is_forced() {
