@@ -174,7 +174,8 @@ impl<P: FnMut(Step<'_>)> Removal<'_, P> {
         }
     }
 
-    /// Writes the request on these Nodes. Returns those that cannot be changed, with the reason.
+    /// Writes the request on these Nodes. Returns those that cannot be changed, with the reason. Where that is all of them, it is an
+    /// error unless forced.
     async fn ask_to_leave(
         &self,
         asked: &[String],
@@ -192,15 +193,21 @@ impl<P: FnMut(Step<'_>)> Removal<'_, P> {
                 Ok(_) => Ok(None),
                 Err(error) if error.is_outage() && !self.force => Err(error),
                 // As one whose agent does not answer: it is no reason to keep everything.
-                Err(error) => Ok(Some((
-                    node.clone(),
-                    format!("its agent could not be asked to leave: {}", error.chain()),
-                ))),
+                Err(error) => Ok(Some((node.clone(), error))),
             }
         };
         let all: Vec<_> =
             futures::stream::iter(asked).map(send).buffer_unordered(AT_ONCE).try_collect().await?;
-        Ok(all.into_iter().flatten().collect())
+        let refused: Vec<(String, CallError)> = all.into_iter().flatten().collect();
+        let none_is_asked = refused.len() == asked.len();
+        let why = |error: &CallError| format!("its agent could not be asked to leave: {}", error.chain());
+        let said = refused.iter().map(|(node, error)| (node.clone(), why(error))).collect();
+        match refused.into_iter().next() {
+            // A right is missing, or something refuses each change of a Node. What is ours could not be taken off them either, and
+            // that would end the removal when the agents are gone.
+            Some((_, error)) if none_is_asked && !self.force => Err(error.into()),
+            _ => Ok(said),
+        }
     }
 
     /// Deletes this object, or what an operator that was not ended yet has made in its place.

@@ -325,6 +325,23 @@ async fn nodes_whose_change_fails_for_long_are_passed_over_by_force_only() {
     }
 }
 
+/// Whoever has no right to change Nodes could not take our annotations off them either. They hear of it while the agents are there.
+#[tokio::test(start_paused = true)]
+async fn agents_are_not_removed_where_no_node_can_be_changed() {
+    for (both, force) in [(true, false), (true, true), (false, false)] {
+        let mut refuses: BTreeMap<&'static str, Answer> = [("n", failure(403, "no right"))].into();
+        if both {
+            refuses.insert("m", failure(403, "no right"));
+        }
+        let mut actions = leave();
+        actions.push(Action::Delete { object: workload("u"), wait: false });
+        let (done, said) = carried_out(Fleet { refuses, ..Fleet::default() }.client(), actions, force).await;
+        assert_eq!(done.is_err(), both && !force, "{done:?}");
+        let deletes = said.iter().any(|(_, what)| what.contains("Deployment"));
+        assert_eq!(deletes, done.is_ok(), "{said:?}");
+    }
+}
+
 /// The command returns that at its end only. When it ends early, the agents may be gone, and the next run does not ask them.
 #[tokio::test(start_paused = true)]
 async fn agents_that_have_not_left_are_named_when_a_later_action_fails() {
