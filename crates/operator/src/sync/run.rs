@@ -190,6 +190,16 @@ fn rest(passed: Option<&PassResult>, failures: u32, conflicts: u32) -> Rest {
     }
 }
 
+/// How many passes in a row have failed, this one included. One that only says that a watch does not work has done everything:
+/// there are many of these, one a minute, and the next failure would wait as the last of a long series.
+fn failures_in_a_row(passed: Option<&PassResult>, before: u32) -> u32 {
+    let failed = passed.is_none_or(|passed| {
+        let failed = passed.stopped.as_ref().is_some_and(|s| matches!(s.stop, Stop::Failed(_)));
+        failed && !stopped_at(passed, Step::Watch)
+    });
+    if failed { before.saturating_add(1) } else { 0 }
+}
+
 /// Whether the pass has ended because there are no settings.
 fn lacks_settings(passed: &PassResult) -> bool {
     passed.seen.settings.is_none() && stopped_at(passed, Step::Settings)
@@ -234,11 +244,8 @@ async fn term(mut syncer: Syncer) {
             followed = follow;
             watches = self::watches(&syncer.client, &syncer.options, &followed);
         }
-        let failed = passed
-            .as_ref()
-            .is_none_or(|p| p.stopped.as_ref().is_some_and(|s| matches!(s.stop, Stop::Failed(_))));
         let rest = rest(passed.as_ref(), failures, conflicts);
-        failures = if failed { failures.saturating_add(1) } else { 0 };
+        failures = failures_in_a_row(passed.as_ref(), failures);
         conflicts = if passed.as_ref().is_some_and(|p| p.conflict) { conflicts.saturating_add(1) } else { 0 };
         match rest {
             Rest::None => continue,

@@ -60,3 +60,26 @@ fn a_failure_waits_longer_each_time_and_never_the_same_while_a_change_ends_any_o
     assert_eq!(rest(Some(&race), 0, 0), Rest::None);
     assert!(matches!(rest(Some(&race), 0, CONFLICTS), Rest::All(_)));
 }
+
+#[test]
+fn passes_without_a_watch_do_not_make_a_later_failure_wait_longer() {
+    let of = |step| {
+        let stop = Stop::Failed(String::new());
+        PassResult { stopped: Some(Stopped { step, stop }), ..PassResult::default() }
+    };
+    let (blind, failed) = (of(Step::Watch), of(Step::Rights));
+    // An hour with a watch that does not work.
+    let failures = (0..60).fold(0, |failures, _| failures_in_a_row(Some(&blind), failures));
+    let Rest::All(wait) = rest(None, failures, 0) else { panic!("a failure waits") };
+    assert!(wait <= RETRY.first * 2, "{wait:?}");
+    // Columns: the pass, the failures before, and those after it.
+    for (passed, before, after) in [
+        (None, 2, 3),
+        (Some(&failed), 2, 3),
+        (Some(&failed), u32::MAX, u32::MAX),
+        (Some(&blind), 2, 0),
+        (Some(&PassResult::default()), 2, 0),
+    ] {
+        assert_eq!(failures_in_a_row(passed, before), after, "{passed:?}");
+    }
+}
