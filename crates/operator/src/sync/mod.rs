@@ -19,6 +19,7 @@ mod metrics;
 pub(crate) mod objects;
 mod options;
 mod pass;
+mod pass_failures;
 mod plan;
 pub mod progress;
 mod push_secrets;
@@ -34,7 +35,6 @@ pub use options::Options;
 pub use run::{StartError, run, run_once};
 
 use std::fmt;
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 /// A pass is made at least this often: certificates age for years without any change in the cluster, and the API server
@@ -161,47 +161,6 @@ pub struct Stopped {
     pub stop: Stop,
 }
 
-/// The failures that a pass has met.
-#[derive(Debug, Default)]
-struct PassFailures {
-    /// Failures that hold up no other step, in the steps' order: the step and why.
-    remembered: Vec<(Step, String)>,
-    /// Where the pass stopped.
-    stopped: Option<Stopped>,
-}
-
-impl PassFailures {
-    /// Records a step that did not succeed. Returns whether the pass goes on.
-    fn record(&mut self, stopped: Stopped) -> ControlFlow<()> {
-        match stopped {
-            Stopped { step, stop: Stop::Failed(why) } if !step.is_needed() => {
-                self.remembered.push((step, why));
-                ControlFlow::Continue(())
-            }
-            stopped => {
-                self.stopped = Some(stopped);
-                ControlFlow::Break(())
-            }
-        }
-    }
-
-    /// What the pass reports. While parts are rolled out, that is what it waits for; pools may take days. Of several failures
-    /// the one that holds up other steps gives the reason, else the first one.
-    fn reported(self) -> Option<Stopped> {
-        let first = match self.stopped {
-            Some(Stopped { step, stop: Stop::Failed(why) }) => Some((step, why)),
-            None | Some(Stopped { step: Step::RequiredPools, .. }) if !self.remembered.is_empty() => None,
-            stopped => return stopped,
-        };
-        let mut all = first.into_iter().chain(self.remembered);
-        let (step, mut why) = all.next()?;
-        for (_, also) in all {
-            why += &format!("; also: {also}");
-        }
-        Some(Stopped { step, stop: Stop::Failed(why) })
-    }
-}
-
 /// Which settings a step needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Needs {
@@ -280,37 +239,9 @@ const STEPS: [Descriptor; 17] = {
 
 #[cfg(test)]
 mod tests {
+    use super::pass_failures::PassFailures;
     use super::*;
-
-    #[test]
-    fn failures_that_hold_up_no_other_step_are_reported_at_the_end() {
-        let failed = |step, why: &str| Stopped { step, stop: Stop::Failed(why.to_owned()) };
-        let waiting = |step| Stopped { step, stop: Stop::Waiting("w".to_owned()) };
-        let (config, data) = (Step::MachineConfiguration, Step::UserData);
-        let rows = [
-            (vec![], None, None),
-            (vec![], Some(waiting(Step::RequiredPools)), Some(waiting(Step::RequiredPools))),
-            (vec![config], None, Some(failed(config, "stale"))),
-            (vec![data], Some(waiting(Step::RequiredPools)), Some(failed(data, "stale"))),
-            (
-                vec![config],
-                Some(waiting(Step::MachineConfigDaemon)),
-                Some(waiting(Step::MachineConfigDaemon)),
-            ),
-            (vec![config, data], None, Some(failed(config, "stale; also: stale"))),
-            (vec![config], Some(failed(Step::Rights, "no")), Some(failed(Step::Rights, "no; also: stale"))),
-        ];
-        for (remembered, later, want) in rows {
-            let mut failures = PassFailures::default();
-            for step in &remembered {
-                assert_eq!(failures.record(failed(*step, "stale")), ControlFlow::Continue(()));
-            }
-            if let Some(later) = later.clone() {
-                assert_eq!(failures.record(later), ControlFlow::Break(()), "it holds up those after it");
-            }
-            assert_eq!(failures.reported(), want, "{remembered:?}, then {later:?}");
-        }
-    }
+    use std::ops::ControlFlow;
 
     #[test]
     fn a_release_goes_from_the_operator_over_its_parts_to_the_pools() {
@@ -362,17 +293,51 @@ mod tests {
     }
 
     #[test]
+    fn all_steps_are_among_all_steps() {
+        // Whoever adds a step is told here by the compiler, and gives it the next number.
+        let number = |step: Step| match step {
+            Step::Read => 0,
+            Step::Watch => 1,
+            Step::Settings => 2,
+            Step::MachineConfigOperator => 3,
+            Step::CustomResourceDefinitions => 4,
+            Step::ControllerConfig => 5,
+            Step::MachineConfiguration => 6,
+            Step::MachineConfigPools => 7,
+            Step::Rights => 8,
+            Step::AdmissionPolicies => 9,
+            Step::Certificates => 10,
+            Step::UserData => 11,
+            Step::MachineConfigController => 12,
+            Step::MachineConfigServer => 13,
+            Step::MachineConfigDaemon => 14,
+            Step::Release => 15,
+            Step::Prune => 16,
+            Step::Monitoring => 17,
+            Step::MachineConfigDashboard => 18,
+            Step::RequiredPools => 19,
+        };
+        // Its length is that of the list above.
+        let all: [usize; 20] = std::array::from_fn(|number| number);
+        assert_eq!(Step::ALL.map(number), all);
+        assert!(Step::ALL.is_sorted(), "as the enum says it");
+        for step in Step::ALL {
+            assert_eq!(Step::of_reason(&step.to_string()), Some(step));
+            assert_eq!(Step::of_reason(&step.failed()), Some(step));
+        }
+        // Those that a pass does not carry out are found before its first step.
+        let carried_out = STEPS.iter().map(|d| d.step);
+        let before = [Step::Read, Step::Watch, Step::Settings].into_iter();
+        assert!(before.chain(carried_out).eq(Step::ALL));
+    }
+
+    #[test]
     fn each_step_comes_once_and_the_parts_are_rolled_out_in_their_order() {
         let order: Vec<Step> = STEPS.iter().map(|d| d.step).collect();
         let mut sorted = order.clone();
         sorted.sort();
         assert_eq!(order, sorted, "as the enum says it");
         assert_eq!(Step::Rights.failed(), "RightsFailed");
-        assert!(Step::ALL.is_sorted());
-        for d in &STEPS {
-            assert_eq!(Step::of_reason(&d.step.to_string()), Some(d.step));
-            assert_eq!(Step::of_reason(&d.step.failed()), Some(d.step));
-        }
         assert_eq!(Step::of_reason("AsExpected"), None);
         let without: Vec<Step> = STEPS.iter().filter(|d| d.needs == Needs::Nothing).map(|d| d.step).collect();
         assert_eq!(without, [Step::Certificates, Step::UserData]);

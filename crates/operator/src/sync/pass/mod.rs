@@ -15,9 +15,10 @@ mod step_error;
 use super::cluster::{self, ClusterState};
 use super::metrics::Metrics;
 use super::options::Options;
+use super::pass_failures::PassFailures;
 use super::plan::{self, Inputs, Prometheus};
 use super::required_pools;
-use super::{Descriptor, Needs, PassFailures, STEPS, Step, Stop, Stopped, Work};
+use super::{Descriptor, Needs, STEPS, Step, Stop, Stopped, Work};
 use crate::accounts::{CONTROLLER, OPERATOR};
 use crate::facts::release;
 use crate::manifests::replicas::ReplicaOverride;
@@ -102,6 +103,14 @@ pub(super) struct PassResult {
     pub(super) release: Option<String>,
 }
 
+/// What a pass reports that has no settings to go by. Whoever corrects them is told that it is seen late.
+fn without_settings(why: String, unwatched: Option<String>) -> Option<Stopped> {
+    let mut failures = PassFailures::default();
+    // No step follows.
+    let _ = failures.record(Stopped { step: Step::Settings, stop: Stop::Failed(why) });
+    failures.with_watches(unwatched).reported()
+}
+
 impl Syncer {
     pub(super) fn new(client: Client, options: Options, metrics: Arc<Metrics>) -> Self {
         Self { client, options, metrics, waiting: HashMap::new(), kubelets: None, stored: Stored::default() }
@@ -142,6 +151,7 @@ impl Syncer {
             PassResult { seen: Box::pin(cluster::read(&self.client)).await?, ..PassResult::default() };
         passed.removed = self.is_removed(&passed.seen).await?;
         if passed.removed {
+            // It follows no change any more, so that watches do not matter.
             let why = format!(
                 "Deployment {OPERATOR} is gone: this operator is being removed, and writes nothing any more but this status; if that \
                  is a mistake, run `mco install` with the same --image"
@@ -158,11 +168,12 @@ impl Syncer {
                      with the same --image",
                     settings::name()
                 );
-                passed.stopped = Some(Stopped { step: Step::Settings, stop: Stop::Failed(why) });
+                passed.stopped = without_settings(why, unwatched);
                 return Ok(passed);
             }
             None => None,
             Some(settings) if settings.spec.management_state == ManagementState::Unmanaged => {
+                // Nothing is late where nothing is changed. A watch that does not work is in the log.
                 passed.controller = Some(controller(&passed.seen));
                 return Ok(passed);
             }
@@ -191,7 +202,7 @@ impl Syncer {
                     Ok(wanted) => Some(wanted),
                     Err(why) => {
                         passed.controller = Some(controller(&passed.seen));
-                        passed.stopped = Some(Stopped { step: Step::Settings, stop: Stop::Failed(why) });
+                        passed.stopped = without_settings(why, unwatched);
                         return Ok(passed);
                     }
                 }
@@ -216,15 +227,7 @@ impl Syncer {
                 }
             }
         }
-        if let Some(why) = unwatched {
-            let why = format!(
-                "{why}; `mco install` of {VERSION_RAW} with the same --image gives the operator a right that is missing; for anything \
-                 else look at what stands between it and the API server"
-            );
-            // It holds up no step.
-            let _ = failures.record(Stopped { step: Step::Watch, stop: Stop::Failed(why) });
-        }
-        passed.stopped = failures.reported();
+        passed.stopped = failures.with_watches(unwatched).reported();
         if wanted.is_some() {
             passed.controller = Some(controller(&passed.seen));
             passed.kubelets = self.kubelets().await;

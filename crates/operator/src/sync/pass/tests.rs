@@ -206,26 +206,52 @@ async fn a_webhook_that_denies_with_a_conflict_is_reported() {
     }
 }
 
-/// Whatever else has failed comes first, and everything that can be done is done.
+/// Whatever else has failed comes first, and gives the reason.
 #[tokio::test]
 async fn a_watch_that_does_not_work_is_reported() {
-    let (mut syncer, _) = pod_with(
-        404,
-        Box::new(|_, path| match path.rsplit_once('/').unwrap().1 {
+    const WATCH: &str = "the watch of x does not work: no";
+    let json = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    let settings = |spec: &str| {
+        serde_json::json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "MachineConfigOperator",
+            "metadata": {"name": "cluster"}, "spec": json(spec)})
+    };
+    let (invalid, unmanaged) = (
+        r#"{"image": "mco:1", "pools": ["Bad_Pool"]}"#,
+        r#"{"image": "mco:1", "managementState": "Unmanaged"}"#,
+    );
+    // Columns: whether the pod has got an image; the settings; whether the operator's Deployment is there; the step that is
+    // reported; whether the watch is.
+    for (image, spec, there, step, is_told) in [
+        // There is no ControllerConfig.
+        (false, None, true, Some(Step::Certificates), true),
+        (true, None, true, Some(Step::Settings), true),
+        (true, Some(invalid), true, Some(Step::Settings), true),
+        // Nothing is changed, so nothing is late.
+        (true, Some(unmanaged), true, None, false),
+        (true, Some(invalid), false, Some(Step::MachineConfigOperator), false),
+    ] {
+        let spec = spec.map(settings);
+        let answers = move |_: &http::Method, path: &str| match path.rsplit_once('/').unwrap().1 {
             "customresourcedefinitions" => Some((200, serde_json::json!({"metadata": {}, "items": []}))),
-            "machine-config-operator" => {
+            "cluster" if path.contains("machineconfigoperators") => spec.clone().map(|spec| (200, spec)),
+            "machine-config-operator" if there => {
                 Some((200, serde_json::json!({"metadata": {"name": "machine-config-operator"}})))
             }
             _ => None,
-        }),
-    );
-    syncer.options.image = None;
-    let passed = syncer.pass(Some("the watch of x does not work: no".to_owned())).await.unwrap();
-    let stopped = passed.stopped.unwrap();
-    assert!(
-        matches!(&stopped.stop, Stop::Failed(why) if why.contains("the watch of x does not work: no")),
-        "{stopped:?}"
-    );
+        };
+        let (mut syncer, _) = pod_with(404, Box::new(answers));
+        if !image {
+            syncer.options.image = None;
+        }
+        let stopped = syncer.pass(Some(WATCH.to_owned())).await.unwrap().stopped;
+        assert_eq!(stopped.as_ref().map(|stopped| stopped.step), step, "{stopped:?}");
+        let why = match &stopped {
+            Some(Stopped { stop: Stop::Failed(why), .. }) => why.as_str(),
+            _ => "",
+        };
+        assert_eq!(why.contains(WATCH), is_told, "{stopped:?}");
+        assert!(!why.starts_with(WATCH), "{stopped:?}");
+    }
 }
 
 /// What was read is gone when it is written.
