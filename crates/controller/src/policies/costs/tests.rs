@@ -26,7 +26,7 @@ fn keys(from: &[&str]) -> BTreeSet<CostKey> {
 
 #[tokio::test(start_paused = true)]
 async fn a_cost_counts_until_a_newer_one_is_known_and_goes_when_nobody_asks() {
-    let mut state = State::default();
+    let (mut state, mut under_way) = (State::default(), UnderWay::new());
     let cost = |certificates| Ok(ChangeCost { least: None, certificates });
     let gone = || Err("it is gone".to_owned());
     let known = |state: &State| {
@@ -34,40 +34,50 @@ async fn a_cost_counts_until_a_newer_one_is_known_and_goes_when_nobody_asks() {
         all.into_iter().filter(|(_, cost)| cost.is_ok()).count()
     };
     state.ask(keys(&["a", "b"]));
-    assert_eq!(state.next_try(), None);
-    assert_eq!(state.begin(), [key("a"), key("b")]);
-    assert_eq!(state.begin(), [], "they are under way");
-    assert!(state.record(&key("a"), cost(false)));
-    assert!(state.record(&key("b"), gone()), "now it is known why");
-    assert_eq!((state.begin().len(), known(&state)), (0, 1));
+    assert_eq!(state.next_try(&under_way), None);
+    assert_eq!(state.begin(&mut under_way), [key("a"), key("b")]);
+    assert_eq!(state.begin(&mut under_way), [], "they are under way");
+    assert!(state.record(&mut under_way, &key("a"), cost(false)));
+    assert!(state.record(&mut under_way, &key("b"), gone()), "now it is known why");
+    assert_eq!((state.begin(&mut under_way).len(), known(&state)), (0, 1));
     // Each further try waits longer.
     let mut waited = Duration::ZERO;
     for attempt in 0..4 {
-        let wait = state.next_try().unwrap() - Instant::now();
+        let wait = state.next_try(&under_way).unwrap() - Instant::now();
         let most = AGAIN.longest(attempt);
         assert!(wait > most / 3 && wait <= most, "{attempt}: {wait:?}");
         waited += wait;
         tokio::time::advance(wait).await;
-        assert_eq!(state.begin(), [key("b")]);
-        assert_eq!(state.next_try(), None, "while it is under way");
-        assert!(!state.record(&key("b"), gone()), "that is known");
+        assert_eq!(state.begin(&mut under_way), [key("b")]);
+        assert_eq!(state.next_try(&under_way), None, "while it is under way");
+        assert!(!state.record(&mut under_way, &key("b"), gone()), "that is known");
     }
     tokio::time::advance(AGAIN.last).await;
-    assert_eq!(state.begin(), [key("b")]);
-    assert!(state.record(&key("b"), cost(false)));
-    assert_eq!((state.next_try(), known(&state)), (None, 2));
+    assert_eq!(state.begin(&mut under_way), [key("b")]);
+    assert!(state.record(&mut under_way, &key("b"), cost(false)));
+    assert_eq!((state.next_try(&under_way), known(&state)), (None, 2));
     tokio::time::advance(KEPT - waited - AGAIN.last).await;
     // An old one is computed again, and counts meanwhile, also when that fails.
-    assert_eq!((state.begin(), known(&state)), (vec![key("a")], 2));
-    assert!(!state.record(&key("a"), gone()));
-    assert_eq!((state.begin().len(), known(&state)), (0, 2));
+    assert_eq!((state.begin(&mut under_way), known(&state)), (vec![key("a")], 2));
+    assert!(!state.record(&mut under_way, &key("a"), gone()));
+    assert_eq!((state.begin(&mut under_way).len(), known(&state)), (0, 2));
     tokio::time::advance(AGAIN.first).await;
-    assert_eq!(state.begin(), [key("a")]);
-    assert!(state.record(&key("a"), cost(true)) && !state.record(&key("a"), cost(true)));
+    assert_eq!(state.begin(&mut under_way), [key("a")]);
+    assert!(state.record(&mut under_way, &key("a"), cost(true)) && !state.record(&mut under_way, &key("a"), cost(true)));
     state.ask(keys(&["b"]));
-    assert_eq!((state.begin().len(), known(&state)), (0, 1));
-    assert!(!state.record(&key("a"), cost(true)), "nobody asks any more");
+    assert_eq!((state.begin(&mut under_way).len(), known(&state)), (0, 1));
+    assert!(!state.record(&mut under_way, &key("a"), cost(true)), "nobody asks any more");
     assert_eq!(known(&state), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_stopped_task_has_begun_is_looked_up_by_the_next_one() {
+    let mut state = State::default();
+    state.ask(keys(&["a"]));
+    // A task that is stopped finishes the step that it is in, and may begin a lookup in it. Nobody waits for its answer.
+    let mut stopped = UnderWay::new();
+    assert_eq!(state.begin(&mut stopped), [key("a")]);
+    assert_eq!(state.begin(&mut UnderWay::new()), [key("a")]);
 }
 
 /// What a fake API server has.
