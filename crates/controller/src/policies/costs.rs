@@ -12,7 +12,7 @@ use client::Backoff;
 use desired::PoolDisruption;
 use futures::StreamExt as _;
 use futures::stream::SelectAll;
-use lookups::{CostKey, CostStream};
+use lookups::{ConfigSlots, CostKey, CostStream};
 use rollout::policy::{ChangeAsked, ChangeCost, Costs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -93,8 +93,7 @@ impl State {
 
     /// When the first of those is tried again that could not be computed. Old costs are computed again when they are asked for.
     fn next_try(&self, under_way: &UnderWay) -> Option<Instant> {
-        let failed =
-            self.computed.iter().filter(|(key, c)| c.failure.is_some() && !under_way.contains(*key));
+        let failed = self.computed.iter().filter(|(key, c)| c.failure.is_some() && !under_way.contains(*key));
         failed.map(|(_, c)| c.again).min()
     }
 
@@ -123,12 +122,21 @@ impl State {
                 let before = failed.map_or(0, |failed| failed.before.saturating_add(1));
                 let why: Arc<str> = why.into();
                 let answer = old.copied().ok_or_else(|| why.clone());
-                Computed { answer, failure: Some(Failure { why, before }), again: now + AGAIN.delay(before) }
+                Computed { answer, failure: Some(Failure { why, before }), again: self.again(before) }
             }
         };
         let is_new = had.as_ref() != Some(&computed.answer);
         self.computed.insert(key.clone(), computed);
         is_new
+    }
+
+    /// When a cost is tried again after one more failure than that. Those that have the same wait go together, with the first that
+    /// failed: each try reads the disruption policy and the configs anew, which are mostly the same for all of them.
+    fn again(&self, before: u32) -> Instant {
+        let (now, wait) = (Instant::now(), AGAIN.longest(before));
+        let others = self.computed.values().filter(|c| c.again > now);
+        let mut same = others.filter(|c| c.failure.as_ref().is_some_and(|f| AGAIN.longest(f.before) == wait));
+        same.next().map_or_else(|| now + AGAIN.delay(before), |c| c.again)
     }
 
     /// What is known. `now`: what a change is asked for by as things are now; what was found out for other settings of its pool does
@@ -187,14 +195,14 @@ fn locked(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
 /// Looks up what is due, and again when more is asked for or a failed one is to be tried again.
 async fn run(shared: Arc<Shared>, state: Arc<Mutex<State>>, asked: Arc<Notify>) {
     let mut reads: SelectAll<CostStream> = SelectAll::new();
-    let mut under_way = UnderWay::new();
+    let (mut under_way, slots) = (UnderWay::new(), ConfigSlots::default());
     loop {
         let (due, next) = {
             let state = locked(&state);
             (state.begin(&mut under_way), state.next_try(&under_way))
         };
         if !due.is_empty() {
-            reads.push(lookups::read_costs(&shared.client, due));
+            reads.push(lookups::read_costs(&shared.client, &slots, due));
         }
         let next_try = async {
             match next {

@@ -9,7 +9,7 @@ use api::v1::MachineConfigPool;
 use desired::PoolDisruption;
 use futures::StreamExt as _;
 use kube::Client;
-use lookups::CostKey;
+use lookups::{ConfigSlots, CostKey};
 use rollout::RolloutPlan;
 use rollout::policy::{ChangeAsked, ChangeCost, Costs};
 use std::collections::BTreeMap;
@@ -78,7 +78,7 @@ impl ChangeCosts {
 }
 
 fn look(client: &Client, asked: Vec<CostKey>) -> Answers<CostKey, ChangeCost> {
-    let seen = lookups::read_costs(client, asked).map(|(key, cost)| match cost {
+    let seen = lookups::read_costs(client, &ConfigSlots::default(), asked).map(|(key, cost)| match cost {
         Ok(cost) => (key, Ok(cost)),
         Err(error) if error.is_forbidden() => (key, Err(Unseen::Forbidden)),
         Err(error) => (key, Err(Unseen::Failed(error.chain()))),

@@ -63,7 +63,10 @@ async fn a_cost_counts_until_a_newer_one_is_known_and_goes_when_nobody_asks() {
     assert_eq!((state.begin(&mut under_way).len(), known(&state)), (0, 2));
     tokio::time::advance(AGAIN.first).await;
     assert_eq!(state.begin(&mut under_way), [key("a")]);
-    assert!(state.record(&mut under_way, &key("a"), cost(true)) && !state.record(&mut under_way, &key("a"), cost(true)));
+    assert!(
+        state.record(&mut under_way, &key("a"), cost(true))
+            && !state.record(&mut under_way, &key("a"), cost(true))
+    );
     state.ask(keys(&["b"]));
     assert_eq!((state.begin(&mut under_way).len(), known(&state)), (0, 1));
     assert!(!state.record(&mut under_way, &key("a"), cost(true)), "nobody asks any more");
@@ -87,6 +90,8 @@ struct World {
     configs: BTreeMap<String, serde_json::Value>,
     /// How many requests are answered with 503 first.
     away: usize,
+    /// The disruption policy cannot be read.
+    no_policy: bool,
     /// The last parts of the paths that were asked for.
     asked: Vec<String>,
 }
@@ -106,7 +111,9 @@ fn world(configs: &[(&str, &str)]) -> (Arc<Shared>, Arc<Mutex<World>>) {
             return answer(503, &failure(503));
         }
         match world.configs.get(&name) {
-            _ if name.starts_with("broken") => answer(500, &failure(500)),
+            _ if name.starts_with("broken") || (world.no_policy && name == POLICY) => {
+                answer(500, &failure(500))
+            }
             None => answer(404, &failure(404)),
             Some(spec) => answer(200, &json!({"metadata": {"name": name}, "spec": spec})),
         }
@@ -175,6 +182,23 @@ async fn an_api_server_that_is_away_is_asked_again() {
         tokio::time::sleep(within).await;
         assert_eq!(known(&costs), ["a"], "{away} requests fail");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_that_fail_together_are_tried_again_together() {
+    let froms: Vec<String> = (0..20).map(|n| format!("c{n}")).collect();
+    let configs: Vec<(&str, &str)> = froms.iter().map(|name| (name.as_str(), "3.4.0")).collect();
+    let (shared, world) = world(&[configs.as_slice(), &[("new", "3.4.0")]].concat());
+    world.lock().unwrap().no_policy = true;
+    let costs = CostsOfChanges::default();
+    let froms: Vec<&str> = froms.iter().map(String::as_str).collect();
+    costs.request(&shared, changes(&froms));
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    let policies = asked(&world).iter().filter(|name| *name == POLICY).count();
+    assert!((10..=35).contains(&policies), "{policies} requests");
+    world.lock().unwrap().no_policy = false;
+    tokio::time::sleep(AGAIN.last).await;
+    assert_eq!(known(&costs).len(), 20);
 }
 
 #[tokio::test(start_paused = true)]
