@@ -53,11 +53,8 @@ impl ChangeCosts {
                 "what the change from {from} to {to} costs a node is not known ({why}): {shown}"
             ));
         }
-        match self.0.unanswered() {
-            0 => None,
-            1 => Some(format!("it is not known yet what a change costs: {shown}")),
-            more => Some(format!("it is not known yet what {more} changes cost: {shown}")),
-        }
+        // Without their number: it changes with each answer, and the sentence is told once.
+        (self.0.unanswered() > 0).then(|| format!("it is not known yet what some changes cost: {shown}"))
     }
 
     /// Takes the changes that a plan asks about.
