@@ -29,7 +29,9 @@ pub(crate) fn cost_key(pools: &BTreeMap<String, MachineConfigPool>, change: &Cha
 
 impl ChangeCosts {
     pub(super) fn new(client: Client) -> Self {
-        Self(LookedUp::new(client, LookupRule { look, every: EVERY, counts: None }))
+        let slots = ConfigSlots::default();
+        let look = move |client: &Client, asked| look(client, &slots, asked);
+        Self(LookedUp::new(client, LookupRule { look: Box::new(look), every: EVERY, counts: None }))
     }
 
     /// What changes cost with the pools' present settings, or why that is not known.
@@ -74,8 +76,8 @@ impl ChangeCosts {
     }
 }
 
-fn look(client: &Client, asked: Vec<CostKey>) -> Answers<CostKey, ChangeCost> {
-    let seen = lookups::read_costs(client, &ConfigSlots::default(), asked).map(|(key, cost)| match cost {
+fn look(client: &Client, slots: &ConfigSlots, asked: Vec<CostKey>) -> Answers<CostKey, ChangeCost> {
+    let seen = lookups::read_costs(client, slots, asked).map(|(key, cost)| match cost {
         Ok(cost) => (key, Ok(cost)),
         Err(error) if error.is_forbidden() => (key, Err(Unseen::Forbidden)),
         Err(error) => (key, Err(Unseen::Failed(error.chain()))),

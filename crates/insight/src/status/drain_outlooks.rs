@@ -19,7 +19,7 @@ impl DrainOutlooks {
     pub(super) fn new(client: Client) -> Self {
         Self(LookedUp::new(
             client,
-            LookupRule { look, every: OUTLOOK_INTERVAL, counts: Some(OUTLOOK_MAX_AGE) },
+            LookupRule { look: Box::new(look), every: OUTLOOK_INTERVAL, counts: Some(OUTLOOK_MAX_AGE) },
         ))
     }
 
