@@ -83,14 +83,28 @@ type Reading<T> = Shared<BoxFuture<'static, Read<T>>>;
 /// The cost of each change, or why it is not known.
 pub type CostStream = BoxStream<'static, (CostKey, Result<ChangeCost, Arc<CostError>>)>;
 
+/// Room for the MachineConfigs that are requested at once. Lookups that may run at the same time share one.
+#[derive(Debug, Clone)]
+pub struct ConfigSlots(Arc<Semaphore>);
+
+impl Default for ConfigSlots {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(IN_FLIGHT)))
+    }
+}
+
 /// What each of these changes costs, in the order in which that becomes known: one request for the disruption policy, and one for
 /// each config.
-pub fn read_costs(client: &Client, asked: impl IntoIterator<Item = CostKey>) -> CostStream {
-    let slots = Arc::new(Semaphore::new(IN_FLIGHT));
+pub fn read_costs(
+    client: &Client,
+    slots: &ConfigSlots,
+    asked: impl IntoIterator<Item = CostKey>,
+) -> CostStream {
     let policy: Reading<DisruptionPolicy> = cluster_policy(client.clone()).map_err(Arc::new).boxed().shared();
     let mut configs: BTreeMap<Arc<str>, Reading<Arc<DesiredHost>>> = BTreeMap::new();
     let mut config = |name: &Arc<str>| {
-        let read = || config(client.clone(), name.clone(), slots.clone()).map_err(Arc::new).boxed().shared();
+        let read =
+            || config(client.clone(), name.clone(), slots.0.clone()).map_err(Arc::new).boxed().shared();
         configs.entry(name.clone()).or_insert_with(read).clone()
     };
     let cost = |key: CostKey| cost(policy.clone(), config(&key.change.from), config(&key.change.to), key);

@@ -6,7 +6,7 @@
 mod costs;
 mod drains;
 
-pub use costs::{CostError, CostKey, CostStream, change_cost, read_costs};
+pub use costs::{ConfigSlots, CostError, CostKey, CostStream, change_cost, read_costs};
 pub use drains::inspect_drains;
 
 #[cfg(test)]

@@ -114,7 +114,7 @@ async fn each_config_is_read_once_and_one_that_cannot_be_read_spoils_no_other_ch
     let asked =
         vec![change("one", "two"), change("one", "three"), change("one", "gone"), change("broken", "two")];
     let (client, requests) = fake(objects.clone(), "");
-    let read: BTreeMap<_, _> = read_costs(&client, asked.clone()).collect().await;
+    let read: BTreeMap<_, _> = read_costs(&client, &ConfigSlots::default(), asked.clone()).collect().await;
     let costs: Vec<_> =
         asked.iter().map(|key| read[key].as_ref().ok().map(|cost| cost.least.is_some())).collect();
     assert_eq!(costs, [Some(true), Some(false), None, None], "{read:?}");
@@ -125,7 +125,8 @@ async fn each_config_is_read_once_and_one_that_cannot_be_read_spoils_no_other_ch
     assert!(counts.len() == 6 && counts.values().all(|count| *count == 1), "{counts:?}");
     for refused in ["machineconfigurations", "machineconfigs/one"] {
         let (client, _) = fake(objects.clone(), refused);
-        let read: Vec<_> = read_costs(&client, vec![change("one", "two")]).collect().await;
+        let read: Vec<_> =
+            read_costs(&client, &ConfigSlots::default(), vec![change("one", "two")]).collect().await;
         assert!(matches!(&read[0].1, Err(error) if error.is_forbidden()), "{refused}: {read:?}");
     }
 }
@@ -164,7 +165,7 @@ async fn configs_are_read_several_at_a_time_and_one_without_an_answer_delays_no_
     };
     let froms = (0..20).map(|n| format!("c{n}"));
     let begin = tokio::time::Instant::now();
-    let mut costs = read_costs(&client, froms.chain(["hangs".to_owned()]).map(key));
+    let mut costs = read_costs(&client, &ConfigSlots::default(), froms.chain(["hangs".to_owned()]).map(key));
     let mut known = 0;
     while let Some((key, cost)) = costs.next().await {
         if &*key.change.from == "hangs" {

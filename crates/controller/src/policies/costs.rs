@@ -12,7 +12,7 @@ use client::Backoff;
 use desired::PoolDisruption;
 use futures::StreamExt as _;
 use futures::stream::SelectAll;
-use lookups::{CostKey, CostStream};
+use lookups::{ConfigSlots, CostKey, CostStream};
 use rollout::policy::{ChangeAsked, ChangeCost, Costs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,9 +49,11 @@ impl Drop for Task {
 struct State {
     asked: BTreeSet<CostKey>,
     computed: BTreeMap<CostKey, Computed>,
-    /// Those that are being looked up.
-    under_way: BTreeSet<CostKey>,
 }
+
+/// Those that a task looks up now. It ends with the task: a task that is stopped may finish the step that it is in, so it must not
+/// leave anything behind that keeps the next one from looking them up.
+type UnderWay = BTreeSet<CostKey>;
 
 /// What became of the computation of a cost.
 #[derive(Debug)]
@@ -79,27 +81,31 @@ impl State {
     }
 
     /// The costs that are to be looked up now. They are under way then.
-    fn begin(&mut self) -> Vec<CostKey> {
+    fn begin(&self, under_way: &mut UnderWay) -> Vec<CostKey> {
         let now = Instant::now();
         let is_due = |key: &&CostKey| {
-            !self.under_way.contains(*key) && self.computed.get(*key).is_none_or(|c| c.again <= now)
+            !under_way.contains(*key) && self.computed.get(*key).is_none_or(|c| c.again <= now)
         };
         let due: Vec<CostKey> = self.asked.iter().filter(is_due).cloned().collect();
-        self.under_way.extend(due.iter().cloned());
+        under_way.extend(due.iter().cloned());
         due
     }
 
     /// When the first of those is tried again that could not be computed. Old costs are computed again when they are asked for.
-    fn next_try(&self) -> Option<Instant> {
-        let failed =
-            self.computed.iter().filter(|(key, c)| c.failure.is_some() && !self.under_way.contains(*key));
+    fn next_try(&self, under_way: &UnderWay) -> Option<Instant> {
+        let failed = self.computed.iter().filter(|(key, c)| c.failure.is_some() && !under_way.contains(*key));
         failed.map(|(_, c)| c.again).min()
     }
 
     /// Records the outcome of a lookup. Returns whether something else is known than before. An old cost counts until a newer one
     /// is known.
-    fn record(&mut self, key: &CostKey, outcome: Result<ChangeCost, String>) -> bool {
-        self.under_way.remove(key);
+    fn record(
+        &mut self,
+        under_way: &mut UnderWay,
+        key: &CostKey,
+        outcome: Result<ChangeCost, String>,
+    ) -> bool {
+        under_way.remove(key);
         if !self.asked.contains(key) {
             return false;
         }
@@ -116,12 +122,21 @@ impl State {
                 let before = failed.map_or(0, |failed| failed.before.saturating_add(1));
                 let why: Arc<str> = why.into();
                 let answer = old.copied().ok_or_else(|| why.clone());
-                Computed { answer, failure: Some(Failure { why, before }), again: now + AGAIN.delay(before) }
+                Computed { answer, failure: Some(Failure { why, before }), again: self.again(before) }
             }
         };
         let is_new = had.as_ref() != Some(&computed.answer);
         self.computed.insert(key.clone(), computed);
         is_new
+    }
+
+    /// When a cost is tried again after one more failure than that. Those that have the same wait go together, with the first that
+    /// failed: each try reads the disruption policy and the configs anew, which are mostly the same for all of them.
+    fn again(&self, before: u32) -> Instant {
+        let (now, wait) = (Instant::now(), AGAIN.longest(before));
+        let others = self.computed.values().filter(|c| c.again > now);
+        let mut same = others.filter(|c| c.failure.as_ref().is_some_and(|f| AGAIN.longest(f.before) == wait));
+        same.next().map_or_else(|| now + AGAIN.delay(before), |c| c.again)
     }
 
     /// What is known. `now`: what a change is asked for by as things are now; what was found out for other settings of its pool does
@@ -161,7 +176,6 @@ impl CostsOfChanges {
         if !is_asked {
             *task = None;
         } else if task.as_ref().is_none_or(|task| task.0.is_finished()) {
-            locked(&self.state).under_way.clear();
             let run = run(shared.clone(), self.state.clone(), self.asked.clone());
             *task = Some(Task(tokio::spawn(run).abort_handle()));
         } else {
@@ -181,13 +195,14 @@ fn locked(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
 /// Looks up what is due, and again when more is asked for or a failed one is to be tried again.
 async fn run(shared: Arc<Shared>, state: Arc<Mutex<State>>, asked: Arc<Notify>) {
     let mut reads: SelectAll<CostStream> = SelectAll::new();
+    let (mut under_way, slots) = (UnderWay::new(), ConfigSlots::default());
     loop {
         let (due, next) = {
-            let mut state = locked(&state);
-            (state.begin(), state.next_try())
+            let state = locked(&state);
+            (state.begin(&mut under_way), state.next_try(&under_way))
         };
         if !due.is_empty() {
-            reads.push(lookups::read_costs(&shared.client, due));
+            reads.push(lookups::read_costs(&shared.client, &slots, due));
         }
         let next_try = async {
             match next {
@@ -197,7 +212,7 @@ async fn run(shared: Arc<Shared>, state: Arc<Mutex<State>>, asked: Arc<Notify>) 
         };
         tokio::select! {
             Some((key, cost)) = reads.next() => {
-                if locked(&state).record(&key, cost.map_err(|error| error.chain())) {
+                if locked(&state).record(&mut under_way, &key, cost.map_err(|error| error.chain())) {
                     shared.mark_cluster();
                 }
             }

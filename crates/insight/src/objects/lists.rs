@@ -27,6 +27,9 @@ const PAGE: u32 = 500;
 /// MachineConfigs with their contents in one answer. Each may have more than a megabyte, and all of an answer is in the memory of both
 /// sides at once.
 const PAGE_OF_CONTENTS: u32 = 20;
+/// How often a list is begun anew because its token is too old (410). The API server can continue a list for some minutes only, until
+/// the database drops the version that it shows.
+const BEGUN_ANEW: u32 = 2;
 
 const POLICY: Definition = RolloutPolicy::DEFINITION;
 /// Optional kinds.
@@ -180,10 +183,9 @@ async fn list_if_there(
 ) -> Result<Listed, ListError> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let mut objects = Objects::new();
-    let each = |object: DynamicObject| objects.push(versioned(&object, group, version, kind));
-    match pages_of(PAGE, |params| page(&api, kind, params), each).await {
-        Ok(()) => Ok(Listed { objects, forbidden: vec![] }),
+    let document = |object: DynamicObject| versioned(&object, group, version, kind);
+    match all_of(&api, PAGE, kind, document).await {
+        Ok(objects) => Ok(Listed { objects, forbidden: vec![] }),
         Err(error) if error.is_absent_or_forbidden() => {
             let forbidden = error.is_forbidden().then(|| kind.to_owned());
             Ok(Listed { objects: vec![], forbidden: forbidden.into_iter().collect() })
@@ -204,17 +206,33 @@ async fn list_of<K>(api: &Api<K>, limit: u32, group: &str, kind: &str) -> Result
 where
     K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
 {
-    let mut all = Objects::new();
-    match pages_of(
-        limit,
-        |params| page(api, kind, params),
-        |object: K| all.push(document(&object, group, kind)),
-    )
-    .await
-    {
-        Ok(()) => Ok(all),
+    match all_of(api, limit, kind, |object: K| document(&object, group, kind)).await {
+        Ok(all) => Ok(all),
         Err(error) if error.is_not_found() => Err(ListError::NotInstalled(error)),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// All objects of a kind, as documents. A list that can no longer be continued is begun anew.
+async fn all_of<K>(
+    api: &Api<K>,
+    limit: u32,
+    kind: &str,
+    document: impl Fn(K) -> (String, Value),
+) -> Result<Objects, CallError>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let mut begun = 0;
+    loop {
+        let mut all = Objects::new();
+        let done =
+            pages_of(limit, |params| page(api, kind, params), |object: K| all.push(document(object))).await;
+        match done {
+            Ok(()) => return Ok(all),
+            Err(error) if error.code() == Some(410) && begun < BEGUN_ANEW => begun += 1,
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -352,6 +370,48 @@ mod tests {
         let asked = asked.lock().unwrap();
         let configs: Vec<&String> = asked.iter().filter(|of| of.starts_with("machineconfigs?")).collect();
         assert!(configs.len() == 2 && configs.iter().all(|of| of.contains("limit=20")), "{asked:?}");
+    }
+
+    /// An API server whose list of MachineConfigs, which has two pages, cannot be continued this many times.
+    fn forgetful(times: usize) -> kube::Client {
+        let left = Arc::new(Mutex::new(times));
+        let serve = tower::service_fn(move |request: http::Request<Body>| {
+            let continues = request.uri().query().unwrap_or_default().contains("continue");
+            let failure = |code: u16| {
+                (code, json!({"kind": "Status", "code": code, "message": "too old", "reason": "Expired"}))
+            };
+            let item = |name: &str| json!([{"metadata": {"name": name}, "spec": {}}]);
+            let (code, body) = match request.uri().path().rsplit('/').next().unwrap_or_default() {
+                "machineconfigs" if !continues => {
+                    (200, json!({"metadata": {"continue": "next"}, "items": item("a")}))
+                }
+                "machineconfigs" => {
+                    let mut left = left.lock().unwrap();
+                    let is_too_old = *left > 0;
+                    *left = left.saturating_sub(1);
+                    match is_too_old {
+                        true => failure(410),
+                        false => (200, json!({"metadata": {}, "items": item("b")})),
+                    }
+                }
+                "machineconfigpools" | "controllerconfigs" => (200, json!({"metadata": {}, "items": []})),
+                _ => failure(404),
+            };
+            let body = Body::from(body.to_string().into_bytes());
+            async move { Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap()) }
+        });
+        kube::Client::new(serve, "default")
+    }
+
+    #[tokio::test]
+    async fn a_list_whose_token_is_too_old_is_begun_anew_but_not_for_ever() {
+        for times in [0, 1, 2] {
+            let listed = for_rendering(&forgetful(times)).await.unwrap();
+            let names = listed.objects.iter().map(|(_, v)| v["metadata"]["name"].as_str().unwrap());
+            assert_eq!(names.collect::<Vec<_>>(), ["a", "b"], "{times}");
+        }
+        let error = for_rendering(&forgetful(3)).await.unwrap_err();
+        assert!(matches!(&error, ListError::Call(error) if error.code() == Some(410)), "{error:?}");
     }
 
     #[test]

@@ -70,7 +70,7 @@ async fn look_up_costs(client: &Client, situation: &mut Situation, now: &Time) {
             return;
         }
         let keys: Vec<_> = news.iter().map(|change| cost_key(&situation.pools, change)).collect();
-        let mut costs = lookups::read_costs(client, keys);
+        let mut costs = lookups::read_costs(client, &lookups::ConfigSlots::default(), keys);
         while let Some((key, cost)) = costs.next().await {
             situation.costs.insert(key.change, cost.map_err(|error| error.chain().into()));
         }

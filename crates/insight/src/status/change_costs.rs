@@ -9,7 +9,7 @@ use api::v1::MachineConfigPool;
 use desired::PoolDisruption;
 use futures::StreamExt as _;
 use kube::Client;
-use lookups::CostKey;
+use lookups::{ConfigSlots, CostKey};
 use rollout::RolloutPlan;
 use rollout::policy::{ChangeAsked, ChangeCost, Costs};
 use std::collections::BTreeMap;
@@ -29,7 +29,9 @@ pub(crate) fn cost_key(pools: &BTreeMap<String, MachineConfigPool>, change: &Cha
 
 impl ChangeCosts {
     pub(super) fn new(client: Client) -> Self {
-        Self(LookedUp::new(client, LookupRule { look, every: EVERY, counts: None }))
+        let slots = ConfigSlots::default();
+        let look = move |client: &Client, asked| look(client, &slots, asked);
+        Self(LookedUp::new(client, LookupRule { look: Box::new(look), every: EVERY, counts: None }))
     }
 
     /// What changes cost with the pools' present settings, or why that is not known.
@@ -53,11 +55,8 @@ impl ChangeCosts {
                 "what the change from {from} to {to} costs a node is not known ({why}): {shown}"
             ));
         }
-        match self.0.unanswered() {
-            0 => None,
-            1 => Some(format!("it is not known yet what a change costs: {shown}")),
-            more => Some(format!("it is not known yet what {more} changes cost: {shown}")),
-        }
+        // Without their number: it changes with each answer, and the sentence is told once.
+        (self.0.unanswered() > 0).then(|| format!("it is not known yet what some changes cost: {shown}"))
     }
 
     /// Takes the changes that a plan asks about.
@@ -77,8 +76,8 @@ impl ChangeCosts {
     }
 }
 
-fn look(client: &Client, asked: Vec<CostKey>) -> Answers<CostKey, ChangeCost> {
-    let seen = lookups::read_costs(client, asked).map(|(key, cost)| match cost {
+fn look(client: &Client, slots: &ConfigSlots, asked: Vec<CostKey>) -> Answers<CostKey, ChangeCost> {
+    let seen = lookups::read_costs(client, slots, asked).map(|(key, cost)| match cost {
         Ok(cost) => (key, Ok(cost)),
         Err(error) if error.is_forbidden() => (key, Err(Unseen::Forbidden)),
         Err(error) => (key, Err(Unseen::Failed(error.chain()))),

@@ -19,7 +19,7 @@ impl DrainOutlooks {
     pub(super) fn new(client: Client) -> Self {
         Self(LookedUp::new(
             client,
-            LookupRule { look, every: OUTLOOK_INTERVAL, counts: Some(OUTLOOK_MAX_AGE) },
+            LookupRule { look: Box::new(look), every: OUTLOOK_INTERVAL, counts: Some(OUTLOOK_MAX_AGE) },
         ))
     }
 
@@ -36,8 +36,8 @@ impl DrainOutlooks {
         if self.0.is_refused() {
             return Some(format!("pods and PodDisruptionBudgets cannot be read: {follows}"));
         }
-        let count = self.0.unanswered();
-        (count > 0).then(|| format!("the pods of {count} nodes are not read yet: {follows}"))
+        // Without their number: it changes with each answer, and the sentence is told once.
+        (self.0.unanswered() > 0).then(|| format!("the pods of some nodes are not read yet: {follows}"))
     }
 
     /// Takes the nodes that a plan asks about. One that is made after a refusal asks about none; the nodes of before are

@@ -247,6 +247,12 @@ impl Snapshot {
         without(self) == without(other)
     }
 
+    /// The same for a table: what is not known, and what may be out of date, is not in it.
+    pub fn has_like_table(&self, other: &Self) -> bool {
+        let without = |s: &Self| Self { unread: vec![], trouble: None, ..s.clone() };
+        without(self).is_like(&without(other))
+    }
+
     /// Why a pool shown cannot get to its config unless a person changes something.
     pub fn stuck(&self) -> Option<String> {
         let pools = self.pools.iter().filter(|p| !p.is_updated());

@@ -5,12 +5,14 @@
 
 use crate::change::rendering::RenderWith;
 use crate::change::unrendered::unrendered;
-use crate::objects::lists::{ListError, for_rendering};
+use crate::objects::lists::{ListError, Listed, for_rendering};
 use crate::status::Snapshot;
 use crate::status::follow::ClusterWatch;
 use crate::status::watch_errors::FollowError;
 use api::v1::ControllerConfig;
 use client::{Backoff, chain};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use kube::Client;
 use render::TemplateSet;
 use std::collections::BTreeSet;
@@ -19,6 +21,9 @@ use tokio::time::Instant;
 
 /// The wait before an API server that did not answer is asked again.
 const AGAIN: Backoff = Backoff { first: Duration::from_millis(500), last: Duration::from_secs(10) };
+
+/// How long a view waits for what is rendered when it begins to ask for it. After that it is shown without.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What is followed, and until when.
 #[derive(Debug, Clone, Default)]
@@ -65,10 +70,35 @@ pub struct FollowedStatus {
     /// What was told of that.
     told: Option<String>,
     told_forbidden: BTreeSet<String>,
+    /// The API server is being asked what is rendered.
+    look: Option<Look>,
     /// How often in a row the API server did not say what is rendered.
     misses: u32,
-    /// When it is asked again.
-    again: Option<Instant>,
+    /// Why it did not say so the last time, and when it is asked again. Until then it is not asked, whatever else changes.
+    missed: Option<(String, Instant)>,
+}
+
+/// A question to the API server what is rendered.
+struct Look {
+    /// The pools that it is asked for, with their configs.
+    seen: Vec<(String, String)>,
+    lists: BoxFuture<'static, Result<Listed, ListError>>,
+    /// The answer, when it has come.
+    answer: Option<Result<Listed, ListError>>,
+}
+
+impl Look {
+    fn begin(client: Client, seen: Vec<(String, String)>) -> Self {
+        let lists = async move { for_rendering(&client).await }.boxed();
+        Self { seen, lists, answer: None }
+    }
+
+    /// Waits for the answer. If the caller is dropped meanwhile, nothing is lost.
+    async fn answered(&mut self) {
+        if self.answer.is_none() {
+            self.answer = Some((&mut self.lists).await);
+        }
+    }
 }
 
 impl std::fmt::Debug for FollowedStatus {
@@ -115,19 +145,24 @@ impl FollowedStatus {
             unrendered: None,
             told: None,
             told_forbidden: BTreeSet::new(),
+            look: None,
             misses: 0,
-            again: None,
+            missed: None,
         }))
     }
 
     /// The status now.
     pub async fn view(&mut self) -> StatusView {
         let snapshot = self.cluster.snapshot(&self.options.pools);
-        (self.unrendered, self.again) = (None, None);
+        let now = Instant::now();
+        self.missed = self.missed.take().filter(|(_, again)| *again > now);
+        self.unrendered = None;
         let mut forbidden = vec![];
         let is_updated = self.options.until_updated && snapshot.is_updated();
-        if is_updated {
-            self.look_for_unrendered(&snapshot, &mut forbidden).await;
+        match &self.missed {
+            _ if !is_updated => self.look = None,
+            Some((why, _)) => self.unrendered = Some(why.clone()),
+            None => self.look_for_unrendered(&snapshot, &mut forbidden).await,
         }
         let end = match &self.unrendered {
             _ if !self.options.until_updated => None,
@@ -140,33 +175,59 @@ impl FollowedStatus {
         StatusView { snapshot, end, waiting: self.unrendered.clone().filter(|_| is_new), forbidden }
     }
 
-    /// Whether MachineConfigs are still to be rendered for the pools of a snapshot.
+    /// Whether MachineConfigs are still to be rendered for the pools of a snapshot. An answer that takes long is not waited for here
+    /// (see [`Self::changed`]).
     async fn look_for_unrendered(&mut self, snapshot: &Snapshot, forbidden: &mut Vec<String>) {
         let seen: Vec<_> = snapshot.pools.iter().map(|p| (p.name.clone(), p.config.clone())).collect();
-        let listed = within(self.options.end, for_rendering(&self.client)).await;
-        match listed.unwrap_or(Err(ListError::Unanswered)) {
-            Ok(listed) => {
+        let begun = self.look.take().filter(|look| look.seen == seen);
+        let patience = if begun.is_none() { PATIENCE } else { Duration::ZERO };
+        let mut look = begun.unwrap_or_else(|| Look::begin(self.client.clone(), seen));
+        let until = [Some(Instant::now() + patience), self.options.end].into_iter().flatten().min();
+        within(until, look.answered()).await;
+        let cannot_tell = |error: &ListError| {
+            format!("cannot tell whether all MachineConfigs are rendered: {}", chain(error))
+        };
+        match look.answer.take() {
+            Some(Ok(listed)) => {
                 let templates = TemplateSet::default();
                 let controller_config = &self.options.controller_config;
                 let with = RenderWith { templates: &templates, controller_config };
-                self.unrendered = unrendered(listed.objects, &seen, with);
+                self.unrendered = unrendered(listed.objects, &look.seen, with);
                 self.misses = 0;
                 let is_new = |kind: &String| self.told_forbidden.insert(kind.clone());
                 forbidden.extend(listed.forbidden.into_iter().filter(is_new));
             }
-            Err(error) => {
-                let why = chain(&error);
-                self.unrendered = Some(format!("cannot tell whether all MachineConfigs are rendered: {why}"));
-                self.again = Some(Instant::now() + AGAIN.delay(self.misses));
+            Some(Err(error)) => {
+                let why = cannot_tell(&error);
+                self.unrendered = Some(why.clone());
+                self.missed = Some((why, Instant::now() + AGAIN.delay(self.misses)));
                 self.misses += 1;
+            }
+            None => {
+                self.unrendered = Some(cannot_tell(&ListError::Unanswered));
+                self.look = Some(look);
             }
         }
     }
 
     /// Waits for a change. Returns what is still waited for if the time is over.
     pub async fn changed(&mut self) -> Option<String> {
-        let until = [self.options.end, self.again].into_iter().flatten().min();
-        within(until, self.cluster.changed()).await;
+        let again = self.missed.as_ref().map(|(_, again)| *again);
+        let until = [self.options.end, again].into_iter().flatten().min();
+        let (look, cluster) = (&mut self.look, &mut self.cluster);
+        let answered = async {
+            match look {
+                Some(look) => look.answered().await,
+                None => std::future::pending().await,
+            }
+        };
+        let change = async {
+            tokio::select! {
+                () = cluster.changed() => {}
+                () = answered => {}
+            }
+        };
+        within(until, change).await;
         let waits = || self.cluster.snapshot(&self.options.pools).waits_for();
         self.is_over().then(|| self.unrendered.clone().unwrap_or_else(waits))
     }

@@ -51,8 +51,11 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> ReadMa
                 | ("operator.openshift.io", "ImageContentSourcePolicy")
         );
         let by_schema = fits_kind(&kinds, (group, version, kind.as_str()), is_mirror, &object, value);
-        // What the schema refuses is said once, with all places.
-        let is_misfit = by_schema.iter().any(|finding| finding.severity == Severity::Error);
+        // What the schema refuses is said once, with all places. Settings are read of `spec` alone, so what is wrong elsewhere hides
+        // nothing that their rules say.
+        let errors = || by_schema.iter().filter(|finding| finding.severity == Severity::Error);
+        let (is_misfit, is_misfit_in_spec) =
+            (errors().count() > 0, errors().any(|f| may_be_in_spec(&f.path)));
         let mut say = |severity, rule, path: &str, message: String, remedy: &str| {
             let (path, remedy) = (path.to_owned(), remedy.to_owned());
             all.push(Lint { severity, object: object.clone(), path, rule, message, remedy });
@@ -91,7 +94,8 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> ReadMa
             );
         }
         let mut unreadable = |rule, error: String| {
-            if !is_misfit {
+            let is_said = if rule == Rule::Manifest { is_misfit } else { is_misfit_in_spec };
+            if !is_said {
                 say(Severity::Error, rule, "spec", error, "correct the field; the CRD has the types");
             }
         };
@@ -156,6 +160,12 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> ReadMa
         all.push(Lint { severity, object, path, rule: Rule::Mirrors, message, remedy });
     }
     read
+}
+
+/// Whether what is at this path may be a part of `spec`, or say how to read it.
+fn may_be_in_spec(path: &str) -> bool {
+    let field = path.split(['.', '[']).next();
+    !matches!(field, Some("metadata" | "status"))
 }
 
 /// Whether an object fits its kind: of our own groups there has to be such a kind, and objects of kinds that we define or render are

@@ -406,6 +406,17 @@ fn objects_of_every_kind_of_ours_are_compared_with_their_schema() {
     assert_eq!(found[0].remedy, "write RolloutPolicy");
     let found = lint(&[object("machineconfig.dev/v1", "RolloutPolicy", json!({}))]);
     assert_eq!(found[0].remedy, "write machineconfig.dev/v1alpha1");
+    // What is wrong in the metadata hides nothing that is wrong in the settings.
+    let (_, mut wrong) = object(ours, "KubeletConfig", json!({"kubeletConfig": {"failSwapOn": true}}));
+    wrong["metadata"]["labels"] = json!({"team": 1});
+    let found = rules(&[("x.yaml".to_owned(), wrong)]);
+    assert_eq!(
+        found,
+        [
+            (error, "manifest", "metadata.labels.team".to_owned()),
+            (error, "kubelet-config", "spec".to_owned())
+        ]
+    );
     // A field that both the schema and the renderer refuse is one finding.
     assert_eq!(rules(&[object(ours, "KubeletConfig", json!({"logLevel": 11}))]).len(), 1);
 }

@@ -31,8 +31,11 @@ pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
         check_names(&a, &snapshot, last.is_none())?;
         let code = if a.exit_code && !snapshot.findings.is_empty() { exit::FINDINGS } else { exit::OK };
         let shown = snapshot.filtered(&filter);
-        if !last.as_ref().is_some_and(|last: &Snapshot| last.is_like(&shown)) {
-            show(&a, &shown, last.is_none())?;
+        if last.as_ref().is_none_or(|last| !is_shown(a.output, last, &shown)) {
+            // What was told is no longer on a screen that is cleared.
+            if show(&a, &shown, last.is_none())? {
+                told.clear();
+            }
         }
         if a.output == Format::Text {
             not_known(&shown, &mut told);
@@ -53,6 +56,14 @@ pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
             eprintln!("mco: not updated in time: {why}");
             return Ok(exit::TIMEOUT);
         }
+    }
+}
+
+/// Whether what was shown last says the same. In a table there is neither what is not known nor what may be out of date.
+fn is_shown(format: Format, last: &Snapshot, now: &Snapshot) -> bool {
+    match format {
+        Format::Text => last.has_like_table(now),
+        _ => last.is_like(now),
     }
 }
 
@@ -90,14 +101,39 @@ fn filter(a: &Status) -> Filter {
     Filter { phases: if by_default { undone } else { a.phases.clone() }, nodes: a.nodes.clone() }
 }
 
-fn show(a: &Status, now: &Snapshot, first: bool) -> anyhow::Result<()> {
+/// Returns whether the screen was cleared for it.
+fn show(a: &Status, now: &Snapshot, first: bool) -> anyhow::Result<bool> {
+    let clears = a.output == Format::Text && a.watch && std::io::stdout().is_terminal();
     match a.output {
         // Home, then clear to the end: less flicker than clearing first.
-        Format::Text if a.watch && std::io::stdout().is_terminal() => output::write("\x1b[H\x1b[J")?,
+        Format::Text if clears => output::write("\x1b[H\x1b[J")?,
         // Each snapshot is a document of its own.
         Format::Yaml if !first => output::write("---\n")?,
         _ => {}
     }
     output::print(a.output, Kind::Status, now, || tables::status(now))?;
-    Ok(std::io::stdout().flush()?)
+    std::io::stdout().flush()?;
+    Ok(clears)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_not_printed_again_when_only_what_is_not_known_has_changed() {
+        let calm = Snapshot::default();
+        let troubled = Snapshot { trouble: Some("Node: no answer".to_owned()), ..calm.clone() };
+        let other = Snapshot { unmanaged: vec!["node-a".to_owned()], ..calm.clone() };
+        // Columns: the format; what comes after the first; whether the same is shown.
+        for (format, now, want) in [
+            (Format::Text, &troubled, true),
+            (Format::Text, &other, false),
+            (Format::Json, &troubled, false),
+            (Format::Json, &calm, true),
+            (Format::Yaml, &troubled, false),
+        ] {
+            assert_eq!(is_shown(format, &calm, now), want, "{now:?}");
+        }
+    }
 }

@@ -26,7 +26,7 @@ fn keys(from: &[&str]) -> BTreeSet<CostKey> {
 
 #[tokio::test(start_paused = true)]
 async fn a_cost_counts_until_a_newer_one_is_known_and_goes_when_nobody_asks() {
-    let mut state = State::default();
+    let (mut state, mut under_way) = (State::default(), UnderWay::new());
     let cost = |certificates| Ok(ChangeCost { least: None, certificates });
     let gone = || Err("it is gone".to_owned());
     let known = |state: &State| {
@@ -34,40 +34,53 @@ async fn a_cost_counts_until_a_newer_one_is_known_and_goes_when_nobody_asks() {
         all.into_iter().filter(|(_, cost)| cost.is_ok()).count()
     };
     state.ask(keys(&["a", "b"]));
-    assert_eq!(state.next_try(), None);
-    assert_eq!(state.begin(), [key("a"), key("b")]);
-    assert_eq!(state.begin(), [], "they are under way");
-    assert!(state.record(&key("a"), cost(false)));
-    assert!(state.record(&key("b"), gone()), "now it is known why");
-    assert_eq!((state.begin().len(), known(&state)), (0, 1));
+    assert_eq!(state.next_try(&under_way), None);
+    assert_eq!(state.begin(&mut under_way), [key("a"), key("b")]);
+    assert_eq!(state.begin(&mut under_way), [], "they are under way");
+    assert!(state.record(&mut under_way, &key("a"), cost(false)));
+    assert!(state.record(&mut under_way, &key("b"), gone()), "now it is known why");
+    assert_eq!((state.begin(&mut under_way).len(), known(&state)), (0, 1));
     // Each further try waits longer.
     let mut waited = Duration::ZERO;
     for attempt in 0..4 {
-        let wait = state.next_try().unwrap() - Instant::now();
+        let wait = state.next_try(&under_way).unwrap() - Instant::now();
         let most = AGAIN.longest(attempt);
         assert!(wait > most / 3 && wait <= most, "{attempt}: {wait:?}");
         waited += wait;
         tokio::time::advance(wait).await;
-        assert_eq!(state.begin(), [key("b")]);
-        assert_eq!(state.next_try(), None, "while it is under way");
-        assert!(!state.record(&key("b"), gone()), "that is known");
+        assert_eq!(state.begin(&mut under_way), [key("b")]);
+        assert_eq!(state.next_try(&under_way), None, "while it is under way");
+        assert!(!state.record(&mut under_way, &key("b"), gone()), "that is known");
     }
     tokio::time::advance(AGAIN.last).await;
-    assert_eq!(state.begin(), [key("b")]);
-    assert!(state.record(&key("b"), cost(false)));
-    assert_eq!((state.next_try(), known(&state)), (None, 2));
+    assert_eq!(state.begin(&mut under_way), [key("b")]);
+    assert!(state.record(&mut under_way, &key("b"), cost(false)));
+    assert_eq!((state.next_try(&under_way), known(&state)), (None, 2));
     tokio::time::advance(KEPT - waited - AGAIN.last).await;
     // An old one is computed again, and counts meanwhile, also when that fails.
-    assert_eq!((state.begin(), known(&state)), (vec![key("a")], 2));
-    assert!(!state.record(&key("a"), gone()));
-    assert_eq!((state.begin().len(), known(&state)), (0, 2));
+    assert_eq!((state.begin(&mut under_way), known(&state)), (vec![key("a")], 2));
+    assert!(!state.record(&mut under_way, &key("a"), gone()));
+    assert_eq!((state.begin(&mut under_way).len(), known(&state)), (0, 2));
     tokio::time::advance(AGAIN.first).await;
-    assert_eq!(state.begin(), [key("a")]);
-    assert!(state.record(&key("a"), cost(true)) && !state.record(&key("a"), cost(true)));
+    assert_eq!(state.begin(&mut under_way), [key("a")]);
+    assert!(
+        state.record(&mut under_way, &key("a"), cost(true))
+            && !state.record(&mut under_way, &key("a"), cost(true))
+    );
     state.ask(keys(&["b"]));
-    assert_eq!((state.begin().len(), known(&state)), (0, 1));
-    assert!(!state.record(&key("a"), cost(true)), "nobody asks any more");
+    assert_eq!((state.begin(&mut under_way).len(), known(&state)), (0, 1));
+    assert!(!state.record(&mut under_way, &key("a"), cost(true)), "nobody asks any more");
     assert_eq!(known(&state), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_stopped_task_has_begun_is_looked_up_by_the_next_one() {
+    let mut state = State::default();
+    state.ask(keys(&["a"]));
+    // A task that is stopped finishes the step that it is in, and may begin a lookup in it. Nobody waits for its answer.
+    let mut stopped = UnderWay::new();
+    assert_eq!(state.begin(&mut stopped), [key("a")]);
+    assert_eq!(state.begin(&mut UnderWay::new()), [key("a")]);
 }
 
 /// What a fake API server has.
@@ -77,6 +90,8 @@ struct World {
     configs: BTreeMap<String, serde_json::Value>,
     /// How many requests are answered with 503 first.
     away: usize,
+    /// The disruption policy cannot be read.
+    no_policy: bool,
     /// The last parts of the paths that were asked for.
     asked: Vec<String>,
 }
@@ -96,7 +111,9 @@ fn world(configs: &[(&str, &str)]) -> (Arc<Shared>, Arc<Mutex<World>>) {
             return answer(503, &failure(503));
         }
         match world.configs.get(&name) {
-            _ if name.starts_with("broken") => answer(500, &failure(500)),
+            _ if name.starts_with("broken") || (world.no_policy && name == POLICY) => {
+                answer(500, &failure(500))
+            }
             None => answer(404, &failure(404)),
             Some(spec) => answer(200, &json!({"metadata": {"name": name}, "spec": spec})),
         }
@@ -165,6 +182,23 @@ async fn an_api_server_that_is_away_is_asked_again() {
         tokio::time::sleep(within).await;
         assert_eq!(known(&costs), ["a"], "{away} requests fail");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_that_fail_together_are_tried_again_together() {
+    let froms: Vec<String> = (0..20).map(|n| format!("c{n}")).collect();
+    let configs: Vec<(&str, &str)> = froms.iter().map(|name| (name.as_str(), "3.4.0")).collect();
+    let (shared, world) = world(&[configs.as_slice(), &[("new", "3.4.0")]].concat());
+    world.lock().unwrap().no_policy = true;
+    let costs = CostsOfChanges::default();
+    let froms: Vec<&str> = froms.iter().map(String::as_str).collect();
+    costs.request(&shared, changes(&froms));
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    let policies = asked(&world).iter().filter(|name| *name == POLICY).count();
+    assert!((10..=35).contains(&policies), "{policies} requests");
+    world.lock().unwrap().no_policy = false;
+    tokio::time::sleep(AGAIN.last).await;
+    assert_eq!(known(&costs).len(), 20);
 }
 
 #[tokio::test(start_paused = true)]

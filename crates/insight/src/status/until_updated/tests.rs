@@ -5,14 +5,25 @@ use http::{Request, Response};
 use kube::client::Body;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// A fake API server that serves nobody until then, and that does not list ControllerConfigs while `broken`. It has one pool, which is
-/// updated and has no nodes.
-fn client(away_until: Instant, broken: Arc<AtomicBool>) -> Client {
+/// How a fake API server lists MachineConfigs and ControllerConfigs.
+#[derive(Default)]
+struct Lists {
+    /// It does not list ControllerConfigs.
+    broken: AtomicBool,
+    /// It takes this long, in seconds, to list MachineConfigs with their contents.
+    slow: AtomicU64,
+    /// How many lists of ControllerConfigs were requested.
+    count: AtomicUsize,
+}
+
+/// A fake API server that serves nobody until then. It has one pool, which is updated and has no nodes.
+fn client(away_until: Instant, lists: Arc<Lists>) -> Client {
     let serve = tower::service_fn(move |request: Request<Body>| {
         let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or_default());
-        let (watches, broken) = (query.contains("watch="), broken.clone());
+        let (watches, lists) = (query.contains("watch="), lists.clone());
+        let is_of_contents = query.contains("limit=20&") || query.ends_with("limit=20");
         async move {
             let failure = |code: u16| json!({"kind": "Status", "code": code, "message": "no", "reason": "R"});
             let list = |items: Vec<Value>| {
@@ -24,9 +35,16 @@ fn client(away_until: Instant, broken: Arc<AtomicBool>) -> Client {
             if watches {
                 std::future::pending::<()>().await;
             }
+            if path.ends_with("/controllerconfigs") {
+                lists.count.fetch_add(1, Relaxed);
+            }
             let (code, body) = match path.rsplit('/').next().unwrap_or_default() {
+                "machineconfigs" if is_of_contents => {
+                    tokio::time::sleep(seconds(lists.slow.load(Relaxed))).await;
+                    list(vec![])
+                }
                 _ if Instant::now() < away_until => (503, failure(503)),
-                "controllerconfigs" if broken.load(Relaxed) => (500, failure(500)),
+                "controllerconfigs" if lists.broken.load(Relaxed) => (500, failure(500)),
                 "machineconfigpools" => list(vec![pool()]),
                 "controllerconfigs" | "machineconfigs" | "nodes" | "pods" => list(vec![]),
                 _ => (404, failure(404)),
@@ -77,8 +95,9 @@ async fn an_api_server_that_is_away_at_the_start_is_waited_for_if_all_is_to_be_u
 
 #[tokio::test(start_paused = true)]
 async fn updated_pools_are_the_end_when_it_is_known_that_nothing_is_left_to_render() {
-    let broken = Arc::new(AtomicBool::new(false));
-    let client = client(Instant::now(), broken.clone());
+    let lists = Arc::new(Lists::default());
+    let broken = &lists.broken;
+    let client = client(Instant::now(), lists.clone());
     let end = Some(Instant::now() + seconds(60));
     let options = FollowOptions { until_updated: true, end, ..FollowOptions::default() };
     let mut status = FollowedStatus::start(&client, options.clone(), |_| {}).await.unwrap().unwrap();
@@ -111,4 +130,45 @@ async fn updated_pools_are_the_end_when_it_is_known_that_nothing_is_left_to_rend
     let options = FollowOptions { until_updated: false, end: None, ..options };
     let mut status = FollowedStatus::start(&client, options, |_| {}).await.unwrap().unwrap();
     assert_eq!(status.view().await.end, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_fails_is_not_asked_again_for_each_change_of_the_cluster() {
+    let lists = Arc::new(Lists::default());
+    let client = client(Instant::now(), lists.clone());
+    let options = FollowOptions { until_updated: true, ..FollowOptions::default() };
+    let mut status = FollowedStatus::start(&client, options, |_| {}).await.unwrap().unwrap();
+    lists.broken.store(true, Relaxed);
+    lists.count.store(0, Relaxed);
+    let begin = Instant::now();
+    while begin.elapsed() < seconds(60) {
+        assert_eq!(status.view().await.end, None);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let count = lists.count.load(Relaxed);
+    assert!((5..=16).contains(&count), "{count} lists in a minute");
+    lists.broken.store(false, Relaxed);
+    tokio::time::sleep(AGAIN.last).await;
+    assert_eq!(status.view().await.end, Some(FollowEnd::Updated));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_shown_does_not_wait_for_a_list_that_takes_long() {
+    let lists = Arc::new(Lists::default());
+    let client = client(Instant::now(), lists.clone());
+    let options = FollowOptions { until_updated: true, ..FollowOptions::default() };
+    let mut status = FollowedStatus::start(&client, options, |_| {}).await.unwrap().unwrap();
+    lists.slow.store(50, Relaxed);
+    let begin = Instant::now();
+    let view = status.view().await;
+    assert!(begin.elapsed() <= PATIENCE, "{:?}", begin.elapsed());
+    assert!(view.end.is_none() && view.snapshot.pools.len() == 1, "{view:?}");
+    assert!(view.waiting.unwrap().ends_with("has not answered yet"));
+    // Another change does not begin the list anew, and waits no more for it.
+    let before = Instant::now();
+    let view = status.view().await;
+    assert!(view.end.is_none() && view.waiting.is_none() && before.elapsed() == Duration::ZERO);
+    assert_eq!(status.changed().await, None);
+    assert_eq!(begin.elapsed().as_secs(), 50, "when the list has come");
+    assert_eq!(status.view().await.end, Some(FollowEnd::Updated));
 }
