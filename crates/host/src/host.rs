@@ -2,9 +2,9 @@
 //! (gathers what a plan needs to know), `transaction` (applies and undoes a change) and `drift` (compares its disk
 //! with its config).
 
+use crate::baseline::Baseline;
 use crate::disk::bounded::Bounded;
 use crate::disk::root::Root;
-use crate::drift::baseline::Baseline;
 use crate::error::Error;
 use crate::paths;
 use crate::record::CurrentConfig;

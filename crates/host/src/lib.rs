@@ -10,6 +10,7 @@
 //!
 //! This crate knows nothing of Kubernetes. It is synchronous: async callers run it on a blocking thread.
 
+mod baseline;
 mod disk;
 mod drift;
 mod error;
@@ -22,6 +23,7 @@ mod record;
 mod system;
 mod transaction;
 
+pub use baseline::Baseline;
 pub use desired::{Content, DesiredOs, Irreconcilable, OsField, Scope};
 pub use desired::{DisruptionPolicy, FilePolicy, KeyPolicy, PolicyAction, Service, UnitPolicy};
 pub use disk::attributes::Attributes;
@@ -29,7 +31,7 @@ pub use disk::fs_error::FsError;
 pub use disk::obstacle::Obstacle;
 pub use disk::path_state::PathState;
 pub use disk::root::{Options, Root};
-pub use drift::baseline::{Baseline, Drifted, applied, parsed};
+pub use drift::baseline::{Drifted, applied, parsed};
 pub use drift::difference::Drift;
 pub use drift::watch::{DiskEvent, Stop, Watch};
 pub use error::Error;

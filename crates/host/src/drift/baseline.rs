@@ -1,5 +1,5 @@
-//! [`Baseline`]: what a host in a config must look like, in the few bytes that a comparison needs. It is made from the
-//! parsed config when the config is applied, or once after a restart.
+//! How the [`Baseline`] of a host comes about: from the parsed config when the config is applied, or from its record once after a
+//! restart.
 //!
 //! ```text
 //! DesiredHost (parsed for the update) ─► Baseline ─┬─► comparison (see `compare`)
@@ -14,12 +14,11 @@
 use std::collections::BTreeSet;
 
 use api::v1::MachineConfigSpec;
-use desired::{
-    Content, DesiredHost, DesiredOs, DesiredPath, FILE_MODE, FileOrigin, Irreconcilable, has_contents, sha256,
-};
+use desired::{Content, DesiredHost, DesiredPath, FILE_MODE, FileOrigin, Irreconcilable, sha256};
 use ignition::Owner;
 use serde_json::Value;
 
+use crate::baseline::Baseline;
 use crate::disk::root::Root;
 use crate::drift::difference::Drift;
 use crate::error::Error;
@@ -27,86 +26,6 @@ use crate::host::Host;
 use crate::paths;
 use crate::plan::sshd::DROPIN;
 use crate::record::CurrentConfig;
-use crate::system::unit_file::Install;
-
-/// What a host in a config must look like: each managed path with the digest of its contents, and the units whose
-/// enablement the config sets. It holds no contents.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Baseline {
-    /// The config's name.
-    name: String,
-    /// The digest of the record that it was made for.
-    record: String,
-    pub(crate) paths: Vec<(String, Expected)>,
-    pub(crate) units: Vec<ExpectedUnit>,
-    /// What the config says of the operating system.
-    pub(crate) os: DesiredOs,
-}
-
-/// What must be at a path.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Expected {
-    File { len: u64, sha256: String, mode: u32, user: Owner, group: Owner },
-    Dir { mode: Option<u32>, user: Owner, group: Owner },
-    Link { target: String, hard: bool, user: Owner, group: Owner },
-    Mask,
-    Nothing,
-}
-
-impl Expected {
-    fn of(want: &DesiredPath) -> Self {
-        match want {
-            DesiredPath::File { content, mode, user, group, .. } => Self::File {
-                len: content.bytes().len() as u64,
-                sha256: content.sha256(),
-                mode: *mode,
-                user: user.clone(),
-                group: group.clone(),
-            },
-            DesiredPath::Dir { mode, user, group, .. } => {
-                Self::Dir { mode: *mode, user: user.clone(), group: group.clone() }
-            }
-            DesiredPath::Link { target, hard, user, group, .. } => {
-                Self::Link { target: target.clone(), hard: *hard, user: user.clone(), group: group.clone() }
-            }
-            DesiredPath::Mask => Self::Mask,
-            DesiredPath::Nothing => Self::Nothing,
-        }
-    }
-}
-
-/// What must be true of a unit besides its files.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ExpectedUnit {
-    pub(crate) name: String,
-    pub(crate) enabled: Option<bool>,
-    pub(crate) masked: bool,
-    /// The `[Install]` section of the unit's text in the config. `None`: the config has no text for it.
-    pub(crate) install: Option<Install>,
-}
-
-impl Baseline {
-    /// The baseline of a parsed config, without the entries that are not written as they are given (see
-    /// [`DesiredPath::was_applied`]).
-    pub(crate) fn new(name: &str, record: String, wanted: &DesiredHost) -> Self {
-        let paths = wanted.paths.iter().filter(|(_, want)| want.was_applied());
-        let paths = paths.map(|(path, want)| (path.clone(), Expected::of(want))).collect();
-        let units = wanted.config.systemd.units.iter().map(|unit| ExpectedUnit {
-            name: unit.name.clone(),
-            enabled: unit.enabled,
-            masked: unit.mask == Some(true),
-            install: has_contents(unit).then(|| Install::parse(unit.contents.as_deref().unwrap_or_default())),
-        });
-        let os = wanted.os.clone();
-        Self { name: name.to_owned(), record, paths, units: units.collect(), os }
-    }
-
-    /// The config's name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-}
 
 /// Drift, with the part of the config that says what should be there. Short-lived: it holds contents.
 #[derive(Clone)]

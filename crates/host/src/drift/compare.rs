@@ -3,9 +3,9 @@
 use desired::DEV_NULL;
 use ignition::Owner;
 
+use crate::baseline::{Baseline, Expected};
 use crate::disk::path_state::PathState;
 use crate::disk::root::split;
-use crate::drift::baseline::{Baseline, Expected};
 use crate::drift::difference::Drift;
 use crate::error::Error;
 use crate::host::Host;

@@ -13,7 +13,8 @@ use api::v1alpha1::Reboots;
 use desired::mask::{HostContents, MAX_SHOWN, MaskReason, MaskSide, difference};
 use desired::{DesiredHost, DesiredPath, FILE_MODE, Irreconcilable};
 
-use crate::drift::baseline::{Baseline, Drifted};
+use crate::baseline::Baseline;
+use crate::drift::baseline::Drifted;
 use crate::drift::compare::drifts;
 use crate::drift::difference::Drift;
 use crate::error::Error;

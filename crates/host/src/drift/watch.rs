@@ -19,11 +19,11 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{self, AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 
+use crate::baseline::{Baseline, ExpectedUnit};
 use crate::disk::fs_error::FsError;
 use crate::disk::lookups::{PathPart, lookups};
 use crate::disk::root::{Root, split};
 use crate::disk::stat::fingerprint;
-use crate::drift::baseline::{Baseline, ExpectedUnit};
 use crate::error::Error;
 use crate::paths::{self, NOT_VALIDATED, UNITS_DIR};
 use crate::system::unit_file::{Install, instance, is_template};

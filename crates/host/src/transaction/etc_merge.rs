@@ -22,11 +22,11 @@ use std::collections::BTreeSet;
 use desired::DisruptionPolicy;
 use serde::{Deserialize, Serialize};
 
+use crate::baseline::{Baseline, Expected};
 use crate::disk::attributes::{PLAIN, PRIVATE, PRIVATE_DIR};
 use crate::disk::fs_error::FsError;
 use crate::disk::path_state::PathState;
 use crate::disk::root::Root;
-use crate::drift::baseline::{Baseline, Expected};
 use crate::drift::compare::path_drift;
 use crate::drift::difference::Drift;
 use crate::error::Error;

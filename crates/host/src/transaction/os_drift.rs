@@ -10,8 +10,8 @@ use desired::mask::argument;
 use desired::{DEFAULT_KERNEL, DesiredOs, OsField, arguments};
 use serde::{Deserialize, Serialize};
 
+use crate::baseline::Baseline;
 use crate::disk::attributes::PRIVATE;
-use crate::drift::baseline::Baseline;
 use crate::drift::difference::Drift;
 use crate::error::Error;
 use crate::host::Host;

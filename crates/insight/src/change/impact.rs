@@ -6,7 +6,7 @@
 use crate::change::disruption_policy;
 use crate::change::parsed::{ParsedConfigs, unreadable};
 use crate::objects::configs;
-use crate::status::change_costs::cost_key;
+use crate::objects::cost_key::cost_key;
 use api::conditions::{get_true, of_object};
 use api::names::node_condition::UPDATED;
 use api::text::chain;

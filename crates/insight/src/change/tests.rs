@@ -1,7 +1,7 @@
 //! Tests of changes: when none of the nodes can apply one, and when a limit refuses it.
 
 use super::*;
-use crate::objects::situation;
+use crate::situation;
 use serde_json::json;
 
 #[test]

@@ -2,9 +2,9 @@
 //!
 //! What it is not: objects from files, which the program reads, or the meaning of objects (see `objects`).
 
+use crate::objects::config_image::ConfigImage;
 use crate::objects::settings_kinds::{CONFIG, SETTINGS};
 use crate::objects::{Objects, has_no_streams, is, object};
-use crate::status::watches::ConfigImage;
 use api::definition::{Defined as _, Definition};
 use api::k8s::{Node, Pod, PodDisruptionBudget};
 use api::names::{GROUP, own};
@@ -109,7 +109,7 @@ pub async fn for_planning(client: &kube::Client) -> Result<Listed, ListError> {
 ///
 /// # Errors
 /// As [`for_planning`].
-pub(super) async fn for_present_plan(client: &kube::Client) -> Result<Listed, ListError> {
+pub(crate) async fn for_present_plan(client: &kube::Client) -> Result<Listed, ListError> {
     let lists = async {
         let mut all = but_for_configs(client).await?;
         let configs = match needs_images(&all.objects) {
@@ -291,151 +291,4 @@ fn versioned(of: &impl Serialize, group: &str, version: &str, kind: &str) -> (St
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use kube::client::Body;
-    use std::sync::{Arc, Mutex};
-    use tokio::time::Instant;
-
-    /// An API server that answers each request with this code; 0: it breaks the connection, 1: it never answers.
-    fn answering(code: u16) -> kube::Client {
-        let serve = tower::service_fn(move |_: http::Request<Body>| async move {
-            match code {
-                0 => return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset)),
-                1 => std::future::pending().await,
-                _ => {}
-            }
-            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": "R", "message": "no"});
-            let body = Body::from(status.to_string().into_bytes());
-            Ok(http::Response::builder().status(code).body(body).unwrap())
-        });
-        kube::Client::new(serve, "default")
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_error_of_a_list_names_its_kind_and_what_kind_of_failure_it_is() {
-        let list = "cannot list MachineConfigPool objects";
-        for (code, says, forbidden, outage) in [
-            (403, format!("{list}: no (403 R)"), true, false),
-            (503, format!("{list}: no (503 R)"), false, true),
-            (0, format!("{list}: "), false, true),
-            (1, format!("{list}: no answer within 60 s"), false, true),
-            (404, "the cluster has no MachineConfigPools and MachineConfigs".to_owned(), false, false),
-        ] {
-            let begin = Instant::now();
-            let error = for_rendering(&answering(code)).await.unwrap_err();
-            assert!(client::chain(&error).starts_with(&says), "{}", client::chain(&error));
-            let is_outage = matches!(&error, ListError::Call(error) if error.is_outage());
-            assert_eq!((error.is_forbidden(), is_outage), (forbidden, outage), "{code}: {error:?}");
-            assert!(begin.elapsed() <= PAGE_TIMEOUT * 2, "{code}: {:?}", begin.elapsed());
-        }
-    }
-
-    /// An API server that sends each page after this time. Its MachineConfigs are two pages.
-    fn slow(takes: Duration, asked: Arc<Mutex<Vec<String>>>) -> kube::Client {
-        let serve = tower::service_fn(move |request: http::Request<Body>| {
-            let asked = asked.clone();
-            async move {
-                let kind = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-                let query = request.uri().query().unwrap_or_default().to_owned();
-                tokio::time::sleep(takes).await;
-                asked.lock().unwrap().push(format!("{kind}?{query}"));
-                let known =
-                    ["machineconfigpools", "controllerconfigs", "machineconfigs"].contains(&kind.as_str());
-                let (code, body) = match known {
-                    true if kind == "machineconfigs" && !query.contains("continue") => (
-                        200,
-                        json!({"metadata": {"continue": "next"}, "items": [{"metadata": {"name": "a"}, "spec": {}}]}),
-                    ),
-                    true => {
-                        (200, json!({"metadata": {}, "items": [{"metadata": {"name": "b"}, "spec": {}}]}))
-                    }
-                    false => {
-                        (404, json!({"kind": "Status", "code": 404, "message": "no", "reason": "NotFound"}))
-                    }
-                };
-                let body = Body::from(body.to_string().into_bytes());
-                Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
-            }
-        });
-        kube::Client::new(serve, "default")
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn large_lists_over_a_slow_line_are_waited_for_and_come_in_small_pages() {
-        let asked = Arc::new(Mutex::new(vec![]));
-        let listed = for_rendering(&slow(Duration::from_secs(40), asked.clone())).await.unwrap();
-        let names = listed.objects.iter().map(|(_, v)| v["metadata"]["name"].as_str().unwrap().to_owned());
-        assert_eq!(names.collect::<Vec<_>>(), ["b", "b", "a", "b"]);
-        let asked = asked.lock().unwrap();
-        let configs: Vec<&String> = asked.iter().filter(|of| of.starts_with("machineconfigs?")).collect();
-        assert!(configs.len() == 2 && configs.iter().all(|of| of.contains("limit=20")), "{asked:?}");
-    }
-
-    /// An API server whose list of MachineConfigs, which has two pages, cannot be continued this many times.
-    fn forgetful(times: usize) -> kube::Client {
-        let left = Arc::new(Mutex::new(times));
-        let serve = tower::service_fn(move |request: http::Request<Body>| {
-            let continues = request.uri().query().unwrap_or_default().contains("continue");
-            let failure = |code: u16| {
-                (code, json!({"kind": "Status", "code": code, "message": "too old", "reason": "Expired"}))
-            };
-            let item = |name: &str| json!([{"metadata": {"name": name}, "spec": {}}]);
-            let (code, body) = match request.uri().path().rsplit('/').next().unwrap_or_default() {
-                "machineconfigs" if !continues => {
-                    (200, json!({"metadata": {"continue": "next"}, "items": item("a")}))
-                }
-                "machineconfigs" => {
-                    let mut left = left.lock().unwrap();
-                    let is_too_old = *left > 0;
-                    *left = left.saturating_sub(1);
-                    match is_too_old {
-                        true => failure(410),
-                        false => (200, json!({"metadata": {}, "items": item("b")})),
-                    }
-                }
-                "machineconfigpools" | "controllerconfigs" => (200, json!({"metadata": {}, "items": []})),
-                _ => failure(404),
-            };
-            let body = Body::from(body.to_string().into_bytes());
-            async move { Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap()) }
-        });
-        kube::Client::new(serve, "default")
-    }
-
-    #[tokio::test]
-    async fn a_list_whose_token_is_too_old_is_begun_anew_but_not_for_ever() {
-        for times in [0, 1, 2] {
-            let listed = for_rendering(&forgetful(times)).await.unwrap();
-            let names = listed.objects.iter().map(|(_, v)| v["metadata"]["name"].as_str().unwrap());
-            assert_eq!(names.collect::<Vec<_>>(), ["a", "b"], "{times}");
-        }
-        let error = for_rendering(&forgetful(3)).await.unwrap_err();
-        assert!(matches!(&error, ListError::Call(error) if error.code() == Some(410)), "{error:?}");
-    }
-
-    #[test]
-    fn each_page_of_a_list_is_requested_with_the_token_of_the_previous_one() {
-        let mut asked = vec![];
-        let mut all: Vec<u8> = vec![];
-        let page = |params: ListParams| {
-            let token = params.continue_token;
-            asked.push(token.clone());
-            let (items, next) = match token.as_deref() {
-                None => (vec![1, 2], "x"),
-                Some("x") => (vec![3], "y"),
-                // The last page has an empty token.
-                _ => (vec![4], ""),
-            };
-            let metadata = json!({"continue": next});
-            let list: ObjectList<u8> =
-                serde_json::from_value(json!({"metadata": metadata, "items": items})).unwrap();
-            async move { Ok::<_, ()>(list) }
-        };
-        futures::executor::block_on(pages(page, |n| all.push(n))).unwrap();
-        assert_eq!(all, [1, 2, 3, 4]);
-        assert_eq!(asked, [None, Some("x".to_owned()), Some("y".to_owned())]);
-        let fails = |_: ListParams| async { Err::<ObjectList<u8>, _>("no") };
-        assert_eq!(futures::executor::block_on(pages(fails, |_| ())), Err("no"));
-    }
-}
+mod tests;

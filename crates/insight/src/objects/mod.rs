@@ -2,12 +2,12 @@
 //!
 //! What it is not: a decision.
 
+pub(crate) mod config_image;
+pub(crate) mod cost_key;
 pub(crate) mod dump;
 pub(crate) mod lists;
-pub(crate) mod now;
 pub(crate) mod settings_kinds;
 
-use crate::change::impact;
 use crate::objects::settings_kinds::FEATURE_GATE;
 use api::names::{CLUSTER, GROUP, annotation};
 use api::rendered::RenderedName;
@@ -32,21 +32,11 @@ pub struct UnreadableConfig {
     pub source: ShapeError,
 }
 
-/// The cluster that these objects are, as the controller sees it: if the cluster's FeatureGate switches
-/// OSImageStreams off, they are ignored. What changes cost a node is computed from the MachineConfigs among them, where a policy asks.
+/// The cluster that these objects are, as the controller sees it: if the cluster's FeatureGate switches OSImageStreams off, they are
+/// ignored. Without what changes cost.
 ///
 /// # Errors
 /// An object of a kind that matters and that cannot be read.
-pub fn situation(objects: &[(String, Value)]) -> Result<Situation, SituationError> {
-    let mut situation = situation_without_costs(objects)?;
-    situation.costs = impact::costs_among(objects, &situation);
-    Ok(situation)
-}
-
-/// The same without what changes cost.
-///
-/// # Errors
-/// As [`situation`].
 pub(crate) fn situation_without_costs(objects: &[(String, Value)]) -> Result<Situation, SituationError> {
     let off = has_no_streams(objects);
     let counts = |value: &Value| !(off && value["kind"] == "OSImageStream");

@@ -4,9 +4,9 @@
 //!
 //! What it is not: the computation (see `lookups`), or the choice of the changes (see `rollout::plan`).
 
+use crate::objects::cost_key::cost_key;
 use crate::status::looked_up::{Answers, LookedUp, LookupRule, Unseen};
 use api::v1::MachineConfigPool;
-use desired::PoolDisruption;
 use futures::StreamExt as _;
 use kube::Client;
 use lookups::{ConfigSlots, CostKey};
@@ -20,12 +20,6 @@ const EVERY: Duration = Duration::from_secs(300);
 
 /// What is known of costs.
 pub(super) struct ChangeCosts(LookedUp<CostKey, ChangeCost>);
-
-/// What a change is asked for by, with the pools as they are now.
-pub(crate) fn cost_key(pools: &BTreeMap<String, MachineConfigPool>, change: &ChangeAsked) -> CostKey {
-    let notes = |pool: &str| pools.get(pool).and_then(|pool| pool.metadata.annotations.as_ref());
-    CostKey::of(change, |pool| PoolDisruption::of(notes(pool)))
-}
 
 impl ChangeCosts {
     pub(super) fn new(client: Client) -> Self {

@@ -3,6 +3,7 @@
 //! What it is not: which kinds the cluster has and this person may read (see `served`), and what is kept of the objects (see
 //! `follow`).
 
+use crate::objects::config_image::ConfigImage;
 use crate::status::served::{OptionalApis, ServedKinds, lists_streams};
 use api::k8s::{Node, Pod};
 use api::names::{label, part};
@@ -12,13 +13,12 @@ use client::{Backoff, is_answered, watch_with_starts};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use kube::api::{ApiResource, DynamicObject};
-use kube::core::{NotUsed, Object, PartialObjectMeta};
+use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use rollout::Streams;
 use rollout::view::EtcdMember;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -51,16 +51,6 @@ pub(super) enum WatchEvent {
     PinnedImageSet(Event<PartialObjectMeta<PinnedImageSet>>),
     /// Decoded one by one: an object that another version has written must not hide the others.
     Policy(Event<DynamicObject>),
-}
-
-/// A MachineConfig of which nothing but the image is decoded.
-pub(crate) type ConfigImage = Object<Option<ImageSpec>, NotUsed>;
-
-/// What is read of a MachineConfig's `spec`.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct ImageSpec {
-    #[serde(rename = "osImageURL", default)]
-    pub(crate) os_image_url: String,
 }
 
 /// What is known of OS image streams, from the FeatureGate and the OSImageStream `cluster`. The controller takes kinds that

@@ -1,16 +1,29 @@
-//! A cluster as it is now, as the input of a plan of what is under way: listed, with what the plan asks to have looked up.
+//! A cluster as the input of a plan of what is under way, with what changes cost: from objects, or listed as it is now.
 //!
-//! What it is not: a change that somebody wants to make (see `change`), or a cluster that is followed (see `status`).
+//! Not here: a change that somebody wants to make (see `change`), and a cluster that is followed (see `status`).
 
+use crate::change::impact;
+use crate::objects::cost_key::cost_key;
 use crate::objects::lists::{ListError, for_present_plan};
 use crate::objects::situation_without_costs;
-use crate::status::change_costs::cost_key;
 use api::k8s::Time;
 use futures::StreamExt as _;
 use kube::Client;
 use rollout::policy::ChangeAsked;
 use rollout::{Situation, SituationError};
+use serde_json::Value;
 use std::collections::BTreeSet;
+
+/// The cluster that these objects are, as the controller sees it: if the cluster's FeatureGate switches
+/// OSImageStreams off, they are ignored. What changes cost a node is computed from the MachineConfigs among them, where a policy asks.
+///
+/// # Errors
+/// An object of a kind that matters and that cannot be read.
+pub fn situation(objects: &[(String, Value)]) -> Result<Situation, SituationError> {
+    let mut situation = situation_without_costs(objects)?;
+    situation.costs = impact::costs_among(objects, &situation);
+    Ok(situation)
+}
 
 /// A cluster as it is now.
 #[derive(Debug)]
