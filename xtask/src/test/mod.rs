@@ -3,7 +3,7 @@
 //!
 //! Flow: is there room on the disks ([`room`])? → checks that need no build ([`checks`]) → the test programs are built
 //! ([`programs`]) → they are divided into jobs ([`jobs`], pure) → the jobs run side by side, and a failure is printed when it
-//! happens ([`lanes`]); beside them the examples in the documentation, and the release build → outdated output is deleted from
+//! happens ([`lanes`]); beside them the examples in the documentation, the book's commands, and the release build → outdated output is deleted from
 //! `target` ([`prune`]) → the time is printed beside its limit ([`limits`]).
 //!
 //! What it is not: a test framework. Each job is one run of a program that plain `cargo test` would run too.
@@ -96,16 +96,20 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
     terminated::watch()?;
     let with_image = scope == Scope::All && a.only.is_empty() && lab::is_root();
     let before = busy::Ticks::now();
-    let (done, release, examples) = std::thread::scope(|threads| {
+    let (done, release, documentation) = std::thread::scope(|threads| {
         // Everything is built, and rustdoc has one processor's work for half a minute.
         let examples = a.only.is_empty().then(|| threads.spawn(|| examples(root)));
+        // Each command is a program of its own that starts and ends.
+        let commands = (a.only.is_empty() && scope != Scope::Unit).then(|| threads.spawn(|| commands(root)));
         // The release build takes one processor for minutes. It runs while tests wait for machines that boot.
         let release =
             with_image.then(|| threads.spawn(|| crate::image::program::release_in_background(root)));
         let done = lanes::run(root, plan.jobs, plan.beside);
-        let [release, examples] =
-            [release, examples].map(|thread| thread.map(std::thread::ScopedJoinHandle::join));
-        (done, joined(release, "the release build"), joined(examples, "the examples"))
+        let [release, examples, commands] =
+            [release, examples, commands].map(|thread| thread.map(std::thread::ScopedJoinHandle::join));
+        let examples = joined(examples, "the examples");
+        let commands = joined(commands, "the book's commands");
+        (done, joined(release, "the release build"), [examples, commands])
     });
     let done = done?;
     if let Some((now, before)) = busy::Ticks::now().zip(before) {
@@ -144,7 +148,7 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
             done.failed.iter().map(|failure| failure.line.as_str()).collect::<Vec<_>>().join("\n    ")
         );
     }
-    examples.unwrap_or(Ok(()))?;
+    documentation.into_iter().flatten().collect::<anyhow::Result<()>>()?;
     book.context("the book")?;
     image.context("the image")?;
     let skipped = match done.skipped.len() {
@@ -165,8 +169,6 @@ fn prepare(root: &Path, scope: Scope, everything: bool) -> anyhow::Result<()> {
     if scope != Scope::Unit {
         println!("== the control plane's programs");
         prepare_lab()?;
-        println!("== the book's commands for kubectl and helm");
-        println!("{} commands are accepted", crate::docs::check_with_programs(root)?);
     }
     if scope != Scope::Unit && lab::is_root() {
         // Tests of images and packages need it. It comes first, because all other builds write to the same file in
@@ -220,6 +222,21 @@ fn prepare_lab() -> anyhow::Result<()> {
 /// What a thread returned. `None`: there was none.
 fn joined(thread: Option<std::thread::Result<anyhow::Result<()>>>, what: &str) -> Option<anyhow::Result<()>> {
     thread.map(|ended| ended.unwrap_or_else(|_| Err(anyhow::anyhow!("the thread of {what} panicked"))))
+}
+
+/// Has kubectl and helm parse the book's commands. A failure is printed when it happens.
+fn commands(root: &Path) -> anyhow::Result<()> {
+    let start = Instant::now();
+    match crate::docs::check_with_programs(root) {
+        Ok(number) => {
+            println!("ok     {:6.1} s  the book's commands: {number}", start.elapsed().as_secs_f64());
+            Ok(())
+        }
+        Err(error) => {
+            println!("FAILED  the book's commands: {error:#}");
+            Err(error.context("the book's commands"))
+        }
+    }
 }
 
 /// Runs the examples in the documentation, with their output in a file. A failure is printed when it happens.
