@@ -16,14 +16,14 @@ const GIB_A_LANE: u64 = 4;
 /// The most lanes: with more of them, the one disk becomes the bottleneck.
 const MOST_LANES: usize = 8;
 /// Additional lanes for tests that spend most of their time waiting.
-const LANES_BESIDE: usize = 4;
+const LANES_BESIDE: usize = 3;
 /// Additional lanes for each processor, for jobs that start only while the processors and the memory have room.
-const SPARE_LANES_A_PROCESSOR: usize = 3;
+const SPARE_LANES_A_PROCESSOR: usize = 2;
 /// A spare lane takes a job if the processors were busy for less than this percentage of [`SAMPLE`].
-const BUSY_ENOUGH: u64 = 90;
-/// How long the processors are watched before a spare lane takes a job. As long as the start of a cluster's programs takes, so that
+const BUSY_ENOUGH: u64 = 85;
+/// How long the processors are watched before a spare lane takes a job. Longer than the start of a cluster's programs takes, so that
 /// the load of the last job that was taken counts.
-const SAMPLE: Duration = Duration::from_secs(2);
+const SAMPLE: Duration = Duration::from_secs(3);
 /// How many of the slowest jobs are listed at the end.
 const SLOWEST: usize = 15;
 /// The most failed jobs that run once more. If more fail, lack of time is not the reason.
@@ -168,8 +168,7 @@ fn lanes() -> (usize, usize) {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let room = usize::try_from(gib_of_memory("MemTotal:") / GIB_A_LANE).unwrap_or(1).clamp(1, MOST_LANES);
     let lanes = processors.min(room);
-    let spare = if lanes < room { processors * SPARE_LANES_A_PROCESSOR } else { 0 };
-    (lanes, spare.min(MOST_LANES - lanes))
+    (lanes, (processors * SPARE_LANES_A_PROCESSOR).min(room - lanes))
 }
 
 /// A line of `/proc/meminfo` in GiB, rounded down; 0 where the kernel does not say it. Source: proc_meminfo(5).

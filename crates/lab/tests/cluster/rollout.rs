@@ -138,7 +138,15 @@ async fn a_drifted_node_is_mended_by_the_next_config(cluster: &Cluster, nodes: &
 async fn a_paused_pool(cluster: &Cluster) {
     let node = format!("worker-{WORKERS}");
     cluster.patch("MachineConfigPool", "paused", json!({"spec": {"paused": true}})).await;
-    let before = cluster.rendered("paused").await;
+    // Another part of this test changes what all pools of workers are rendered to. Until the controller sees that the pool is paused,
+    // it may send the node there.
+    cluster
+        .wait("the controller to see that the pool is paused", async || {
+            let pool = cluster.get("MachineConfigPool", "paused").await;
+            (pool["status"]["observedGeneration"] == pool["metadata"]["generation"]).then_some(())
+        })
+        .await;
+    let before = product::note(&cluster.get("Node", &node).await, "desiredConfig");
     cluster.create(machine_config("50-paused", "paused", one_file("/etc/paused", "x"))).await;
     cluster
         .wait("pool paused is rendered and says that it is held", async || {
