@@ -45,10 +45,14 @@ pub(super) fn is_niced() -> bool {
     std::fs::read_to_string("/proc/self/stat").is_ok_and(|stat| niceness(&stat) > 0)
 }
 
-/// The fields after the program's name, which is in parentheses and may hold spaces, begin with the third.
+/// The fields of `/proc/PID/stat` from the third on: those after the program's name, which is in parentheses and may hold spaces.
+/// Source: proc_pid_stat(5).
+pub(super) fn fields_after_name(stat: &str) -> impl Iterator<Item = &str> {
+    stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace()
+}
+
 fn niceness(stat: &str) -> i64 {
-    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    rest.split_ascii_whitespace().nth(16).and_then(|nice| nice.parse().ok()).unwrap_or_default()
+    fields_after_name(stat).nth(16).and_then(|nice| nice.parse().ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

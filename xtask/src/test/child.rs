@@ -2,6 +2,7 @@
 //!
 //! Not here: which jobs run at once, and what their output says (see `lanes`).
 
+use super::busy::fields_after_name;
 use super::jobs::Job;
 use super::terminated::EndsWithUs;
 use anyhow::Context;
@@ -97,11 +98,9 @@ impl Usage {
         Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// The fields after the program's name, which is in parentheses and may hold spaces: the third field is the state, 14 to 17 are the
-    /// time of the process and of its children, in programs and in the kernel. Source: proc_pid_stat(5).
+    /// The third field is the state, 14 to 17 are the time of the process and of its children, in programs and in the kernel.
     fn parse(stat: &str) -> Option<Self> {
-        let (_, rest) = stat.rsplit_once(')')?;
-        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let fields: Vec<&str> = fields_after_name(stat).collect();
         let times = fields.get(11..15)?.iter().map(|ticks| ticks.parse::<f64>());
         let ticks: f64 = times.sum::<Result<f64, _>>().ok()?;
         Some(Self { has_ended: matches!(*fields.first()?, "Z" | "X"), seconds: ticks / TICKS_A_SECOND })

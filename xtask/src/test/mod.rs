@@ -3,8 +3,8 @@
 //!
 //! Flow: is there room on the disks ([`room`])? → checks that need no build ([`checks`]) → the test programs are built
 //! ([`programs`]) → they are divided into jobs ([`jobs`], pure) → the jobs run side by side, and a failure is printed when it
-//! happens ([`lanes`]); beside them the examples in the documentation, the book's commands, and the release build → outdated output is deleted from
-//! `target` ([`prune`]) → the time is printed beside its limit ([`limits`]).
+//! happens ([`lanes`]); beside them the examples in the documentation, the book's commands, and the release build → outdated
+//! output is deleted from `target` ([`prune`]) → the time is printed beside its limit ([`limits`]).
 //!
 //! What it is not: a test framework. Each job is one run of a program that plain `cargo test` would run too.
 
