@@ -1,6 +1,6 @@
 //! A real control plane: etcd, API server, controller manager and scheduler as plain child processes.
 //!
-//! Flow: certificates and kubeconfigs into the data folder → etcd and the API server started together → `/readyz`
+//! Flow: certificates, kubeconfigs and etcd's first data into the data folder → etcd and the API server started together → `/readyz`
 //! polled → controller manager and scheduler beside it. Everything listens on one address and free ports, so
 //! many control planes can run side by side.
 //!
@@ -8,6 +8,7 @@
 
 pub(crate) mod certs;
 mod connect;
+mod first_data;
 pub(crate) mod launch;
 pub(crate) mod memory;
 mod outages;
@@ -111,33 +112,48 @@ impl ControlPlane {
         needed.extend(options.scheduler.then_some(Program::Scheduler));
         programs.ensure(&needed, progress).await?;
 
+        let first_data = first_data::get(&folder, programs, progress).await?;
         let step = progress.begin("starting the control plane");
+        let plane = Self::start_with(&folder, programs, options, Some(&first_data)).await?;
+        step.done();
+        Ok(plane)
+    }
+
+    /// Starts it with a copy of this folder as etcd's data, or without any data.
+    async fn start_with(
+        folder: &Arc<Folder>,
+        programs: &Programs,
+        options: &ControlPlaneOptions,
+        data: Option<&Path>,
+    ) -> Result<Self> {
         let mut attempt = 1;
-        let plane = loop {
-            match Self::try_start(Arc::clone(&folder), programs, options).await {
+        loop {
+            match Self::try_start(Arc::clone(folder), programs, options, data).await {
                 Err(Error::Died { tail, .. })
                     if attempt < PORT_ATTEMPTS && tail.contains("address already in use") =>
                 {
                     tracing::info!(attempt, "a port was taken in the meantime: trying others");
                     attempt += 1;
                 }
-                other => break other?,
+                other => return other,
             }
-        };
-        step.done();
-        Ok(plane)
+        }
     }
 
     async fn try_start(
         folder: Arc<Folder>,
         programs: &Programs,
         options: &ControlPlaneOptions,
+        data: Option<&Path>,
     ) -> Result<Self> {
         let dir = folder.make("control-plane")?;
         let logs = folder.make("logs")?;
         let etcd_data = dir.join("etcd");
         if etcd_data.exists() {
             fs::remove_dir_all(&etcd_data).map_err(Error::io("remove", &etcd_data))?;
+        }
+        if let Some(data) = data {
+            outages::copy_tree(data, &etcd_data)?;
         }
         let ports = free_ports(options.address)?;
         let server = SocketAddr::new(options.address, ports.api_server);

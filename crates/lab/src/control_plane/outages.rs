@@ -57,12 +57,17 @@ impl ControlPlane {
         self.with_etcd_down(|data, copy| copy_tree(copy, data)).await
     }
 
-    async fn with_etcd_down(&self, work: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<()> {
+    /// Stops the API server, and then etcd in order.
+    pub(super) async fn stop_etcd(&self) {
         self.stop_api_server().await;
         let taken = lock(&self.etcd).take();
         if let Some(process) = taken {
             process.stop(Signal::TERM, STOP_GRACE).await;
         }
+    }
+
+    async fn with_etcd_down(&self, work: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<()> {
+        self.stop_etcd().await;
         work(&self.etcd_data, &self.etcd_data.with_extension("backup"))?;
         let process = Process::spawn(self.etcd_spec.clone(), self.folder.path())?;
         *lock(&self.etcd) = Some(process);
@@ -71,7 +76,7 @@ impl ControlPlane {
 }
 
 /// Copies the folder `from` to `to`, replacing what is there.
-fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+pub(super) fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     if to.exists() {
         fs::remove_dir_all(to).map_err(Error::io("remove", to))?;
     }
