@@ -1,8 +1,8 @@
-//! What etcd holds once an API server has started with it for the first time: namespaces, roles, priority levels. It is made once,
-//! and each control plane begins with a copy, so that its API server finds these objects and does not write them: a third of
-//! the work of its start.
+//! What etcd holds once an API server has started with it for the first time: namespaces, roles, priority levels, and the
+//! CustomResourceDefinitions that a lab asks for. It is made once, and each control plane begins with a copy, so that its API server
+//! finds these objects and does not write them: a third of the work of its start.
 //!
-//! Guarantees: the copy holds nothing of ours. An object that is missing in it is made by the API server that starts with it, as always.
+//! Guarantees: the copy holds nothing else of ours. An object that is missing in it is made by the API server that starts with it, as always.
 //! Not here: what the programs are started with (`launch`).
 
 use std::fs;
@@ -12,6 +12,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::conditions::is_crd_established;
+use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 
 use super::launch::{Ports, api_server_spec, etcd_spec};
@@ -30,10 +34,18 @@ const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kub
 ///
 /// # Errors
 /// As [`ControlPlane::start`], or the cache cannot be written.
-pub(super) async fn get(folder: &Arc<Folder>, programs: &Programs, progress: &Reporter) -> Result<PathBuf> {
+pub(super) async fn get(
+    folder: &Arc<Folder>,
+    programs: &Programs,
+    definitions: Option<&Path>,
+    progress: &Reporter,
+) -> Result<PathBuf> {
     let options =
         ControlPlaneOptions { controller_manager: false, scheduler: false, ..ControlPlaneOptions::default() };
-    let recipe = recipe(programs, &options)?;
+    let definitions = definitions.map(|path| fs::read_to_string(path).map_err(Error::io("read", path)));
+    let definitions = definitions.transpose()?.unwrap_or_default();
+    let mut recipe = recipe(programs, &options)?;
+    recipe.push(definitions.clone());
     let recipe: Vec<&str> = recipe.iter().map(String::as_str).collect();
     let step = CacheStep {
         cache: programs.cache(),
@@ -43,7 +55,9 @@ pub(super) async fn get(folder: &Arc<Folder>, programs: &Programs, progress: &Re
     };
     step.get(progress, async |part: &Path| {
         let plane = ControlPlane::start_with(folder, programs, &options, None).await?;
-        settled(&plane.client().await?).await?;
+        let client = plane.client().await?;
+        settled(&client).await?;
+        define(&client, &definitions).await?;
         plane.stop_etcd().await;
         copy_tree(&plane.etcd_data, part)?;
         trim(&part.join("member/wal"))
@@ -98,6 +112,39 @@ async fn settled(client: &Client) -> Result<()> {
         }
         tokio::time::sleep(READY_POLL).await;
     }
+}
+
+/// The field manager of the operator (`operator::objects`), so that `mco install` finds that nothing is to be changed.
+const FIELD_MANAGER: &str = "machine-config-operator";
+
+/// Applies the CustomResourceDefinitions of this YAML, and waits until the API server serves them.
+async fn define(client: &Client, yaml: &str) -> Result<()> {
+    let invalid = |why: String| Error::Options(format!("the CustomResourceDefinitions to begin with: {why}"));
+    let documents = api::yaml::documents(yaml).map_err(|error| invalid(client::chain(&error)))?;
+    let all: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let mut names = vec![];
+    for document in &documents {
+        let name =
+            document["metadata"]["name"].as_str().ok_or_else(|| invalid("one has no name".to_owned()))?;
+        let failed = Error::kube(format!("apply CustomResourceDefinition {name}"));
+        all.patch(name, &params, &Patch::Apply(document)).await.map_err(failed)?;
+        names.push(name);
+    }
+    for name in names {
+        let late = |detail: String| Error::Timeout {
+            what: format!("CustomResourceDefinition {name}"),
+            waited: READY_LIMIT,
+            detail,
+        };
+        let established = await_condition(all.clone(), name, is_crd_established());
+        match tokio::time::timeout(READY_LIMIT, established).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return Err(late(client::chain(&error))),
+            Err(_) => return Err(late("the API server does not serve it".to_owned())),
+        }
+    }
+    Ok(())
 }
 
 /// etcd's unit for its log: it writes whole ones.

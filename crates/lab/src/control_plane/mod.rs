@@ -60,6 +60,9 @@ pub struct ControlPlaneOptions {
     pub scheduler: bool,
     /// Additional flags for the API server.
     pub api_server_args: Vec<String>,
+    /// A YAML file of CustomResourceDefinitions that the cluster has from the start: an API server that gets them later takes two
+    /// seconds until it serves them.
+    pub definitions: Option<PathBuf>,
     /// The expected number of nodes: memory limits depend on it.
     pub nodes: usize,
 }
@@ -71,6 +74,7 @@ impl Default for ControlPlaneOptions {
             controller_manager: true,
             scheduler: true,
             api_server_args: Vec::new(),
+            definitions: None,
             nodes: 0,
         }
     }
@@ -112,7 +116,7 @@ impl ControlPlane {
         needed.extend(options.scheduler.then_some(Program::Scheduler));
         programs.ensure(&needed, progress).await?;
 
-        let first_data = first_data::get(&folder, programs, progress).await?;
+        let first_data = first_data::get(&folder, programs, options.definitions.as_deref(), progress).await?;
         let step = progress.begin("starting the control plane");
         let plane = Self::start_with(&folder, programs, options, Some(&first_data)).await?;
         step.done();

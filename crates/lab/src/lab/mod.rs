@@ -36,7 +36,7 @@ use crate::system::command::run;
 use crate::system::folder::{Folder, NodeKind, sweep};
 use crate::system::network::Bridge;
 use crate::system::packages::ensure_packages;
-use crate::system::paths::Environment;
+use crate::system::paths::{Environment, our_definitions};
 use crate::system::process::{Process, Signal, Spec};
 
 /// The time limit for `mco install`, which writes some thirty objects.
@@ -114,6 +114,7 @@ impl Lab {
             scheduler: spec.scheduler,
             api_server_args: spec.api_server_args.clone(),
             nodes: spec.count(),
+            definitions: spec.controller.then(our_definitions),
             ..ControlPlaneOptions::default()
         };
         let mut ground = None;

@@ -48,6 +48,12 @@ pub fn go_modules() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/control-plane")
 }
 
+/// Our CustomResourceDefinitions as `mco install` applies them, in this repository.
+#[must_use]
+pub(crate) fn our_definitions() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kustomize/base/crds.yaml")
+}
+
 /// The crate of `ostree container`, in this repository.
 #[must_use]
 pub(crate) fn ostree_container() -> PathBuf {
