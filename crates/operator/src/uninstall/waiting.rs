@@ -17,24 +17,40 @@ const NOTICED: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Clock {
     begin: Instant,
+    /// What is left out because the API server was away.
     away: Duration,
-    /// For how long the API server is waited for, in one outage and in all of them.
+    /// What is left out because it did not answer a change. That may concern only this change.
+    unanswered: Duration,
+    /// How much was left out since something was last reached.
+    since_progress: Duration,
+    /// For how long the API server is waited for, in one outage and in all of them until something is reached.
     limit: Duration,
 }
 
 impl Clock {
     /// Begins to wait now.
     pub(super) fn begin(limit: Duration) -> Self {
-        Self { begin: Instant::now(), away: Duration::ZERO, limit }
+        let none = Duration::ZERO;
+        Self { begin: Instant::now(), away: none, unanswered: none, since_progress: none, limit }
     }
 
     /// For how long it has been waited.
     pub(super) fn waited(&self) -> Duration {
+        self.tried().saturating_sub(self.unanswered)
+    }
+
+    /// The same with the time in which changes had no answer: for how long one of them has been tried.
+    pub(super) fn tried(&self) -> Duration {
         self.begin.elapsed().saturating_sub(self.away)
     }
 
+    /// Something that is waited for was reached, and the wait for the rest begins: as much as before may be left out again.
+    pub(super) fn progressed(&mut self) {
+        self.since_progress = Duration::ZERO;
+    }
+
     /// The answer to a request, which is sent again while the API server is away or starts. That time is left out. Not more than the
-    /// limit in all: each wait ends, even where the API server comes and goes.
+    /// limit until something is reached: each wait ends, even where the API server comes and goes.
     pub(super) async fn ask<T, F>(
         &mut self,
         mut tell: impl FnMut(String),
@@ -55,9 +71,25 @@ impl Clock {
         answer
     }
 
-    /// Leaves this time out, and a little more for those who are waited for to notice that it is over. Not more than the limit in all.
+    /// Leaves the time of an outage out, and a little more for those who are waited for to notice that it is over. Not more than the
+    /// limit until something is reached.
     pub(super) fn leave_out(&mut self, lasted: Duration) {
-        self.away = (self.away + lasted + lasted.min(NOTICED)).min(self.limit);
+        let allowed = self.allowed(lasted + lasted.min(NOTICED));
+        self.away += allowed;
+    }
+
+    /// Leaves the time out in which a change had no answer. It may fail like that again and again, so nothing is added: time would
+    /// stand still.
+    pub(super) fn leave_out_unanswered(&mut self, lasted: Duration) {
+        let allowed = self.allowed(lasted);
+        self.unanswered += allowed;
+    }
+
+    /// How much of this may be left out. That much counts as left out.
+    fn allowed(&mut self, lasted: Duration) -> Duration {
+        let allowed = lasted.min(self.limit.saturating_sub(self.since_progress));
+        self.since_progress += allowed;
+        allowed
     }
 }
 
@@ -186,5 +218,29 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         assert!(begin.elapsed() <= secs(1450), "{:?}", begin.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_than_the_limit_is_left_out_until_something_is_reached() {
+        let secs = Duration::from_secs;
+        let mut clock = Clock::begin(secs(60));
+        let mut waited = vec![];
+        for progress in [false, false, true] {
+            if progress {
+                clock.progressed();
+            }
+            let before = clock.waited();
+            tokio::time::sleep(secs(50)).await;
+            clock.leave_out(secs(40));
+            waited.push((clock.waited() - before).as_secs());
+        }
+        assert_eq!(waited, [0, 40, 0]);
+        // A change without an answer is tried all that time.
+        let (before, tried) = (clock.waited(), clock.tried());
+        tokio::time::sleep(secs(15)).await;
+        clock.leave_out_unanswered(secs(10));
+        assert_eq!((clock.waited() - before, clock.tried() - tried), (secs(5), secs(15)));
+        clock.leave_out_unanswered(secs(10));
+        assert_eq!(clock.waited(), before + secs(5), "no more than the limit, whatever it was");
     }
 }

@@ -321,11 +321,13 @@ fn waits_for_others<'a>(
     })
 }
 
-/// What a round waits for, for people: how many nodes are done, and which are on their way, for how long, and why.
+/// What a round waits for, for people: how many nodes are done, and which are on their way, for how long, and why. `unsent`: what is
+/// said of those that could not be sent.
 pub(crate) fn how_far(
     nodes: &[NodeView],
     round: &RestoreRound,
     memory: &BTreeMap<Arc<str>, NodeMemory>,
+    unsent: &[String],
 ) -> String {
     let state = |node: &NodeView| round.states.get(&node.name).copied();
     let managed = nodes.iter().filter(|node| state(node) != Some(RestoreState::Unmanaged)).count();
@@ -346,12 +348,15 @@ pub(crate) fn how_far(
             format!("{} ({seconds} s: {why})", node.name)
         })
         .collect();
-    let waits = match moving.is_empty() {
-        false => statements(&moving, MOST_NAMES),
-        true if !round.etcd.is_empty() => format!("etcd is not Ready on {}", names(&round.etcd, MOST_NAMES)),
-        true => "no other node can go yet".to_owned(),
-    };
-    format!("{done} of {managed} nodes have their own files; {waits}")
+    let of_nodes = [&moving[..], unsent].into_iter().filter(|all| !all.is_empty());
+    let mut waits: Vec<String> = of_nodes.map(|all| statements(all, MOST_NAMES)).collect();
+    if waits.is_empty() {
+        waits.push(match round.etcd.is_empty() {
+            false => format!("etcd is not Ready on {}", names(&round.etcd, MOST_NAMES)),
+            true => "no other node can go yet".to_owned(),
+        });
+    }
+    format!("{done} of {managed} nodes have their own files; {}", waits.join("; "))
 }
 
 /// The nodes of a group that go now.

@@ -99,15 +99,16 @@ struct Watch {
 }
 
 impl Watch {
-    /// Records the present state of each node. `now`: by the clock of the run, which stands still during an outage.
-    fn memory(&mut self, nodes: &[NodeView], now: Duration) -> BTreeMap<Arc<str>, NodeMemory> {
-        let mut all = BTreeMap::new();
+    /// Records the present state of each node, by the clock of the run, which stands still during an outage.
+    fn memory(&mut self, nodes: &[NodeView], clock: &mut Clock) -> BTreeMap<Arc<str>, NodeMemory> {
+        let (mut all, now) = (BTreeMap::new(), clock.waited());
         for node in nodes {
             let sent_well = self.sent_well.contains(&node.name);
             let state = restore_state(node, sent_well);
             let before = self.since.get(&node.name).filter(|(before, _)| *before == state);
             let since = before.map_or(now, |(_, since)| *since);
             if before.is_none() {
+                clock.progressed();
                 self.changed = Some(now);
                 self.since.insert(node.name.clone(), (state, now));
             }
@@ -163,8 +164,7 @@ pub async fn restore_hosts(
         if !resumed.is_empty() {
             return Err(UninstallError::Resumed { pools: resumed });
         }
-        let now = clock.waited();
-        let memory = watch.memory(&nodes, now);
+        let memory = watch.memory(&nodes, &mut clock);
         let round = round(&RoundInputs {
             nodes: &nodes,
             pools: &pools,
@@ -177,7 +177,7 @@ pub async fn restore_hosts(
         if watch.report_progress(&round, &mut progress) {
             wait_report.spoken();
         }
-        let calm = watch.changed.map_or(Duration::ZERO, |changed| now.saturating_sub(changed));
+        let calm = watch.changed.map_or(Duration::ZERO, |changed| clock.waited().saturating_sub(changed));
         if round.is_over() {
             return Ok(BTreeMap::new());
         }
@@ -197,6 +197,7 @@ pub async fn restore_hosts(
             match send(client, node, &etcd).await {
                 Ok(()) => {
                     sent = true;
+                    clock.progressed();
                     done.insert(node.name.clone());
                     progress(Progress::Sent(node.name.to_string()));
                 }
@@ -204,10 +205,11 @@ pub async fn restore_hosts(
                 Err(error) => {
                     let is_outage = error.is_outage();
                     if is_outage {
-                        // Agents cannot answer during an outage, and a request without an answer takes long.
-                        clock.leave_out(begin.elapsed());
+                        // Agents cannot answer during an outage, and a request without an answer takes long. Lists that are
+                        // answered prove nothing: agents write, too. For the node itself that time counts.
+                        clock.leave_out_unanswered(begin.elapsed());
                     }
-                    if let Some(why) = watch.unsent.record(&node.name, &error, clock.waited(), limit) {
+                    if let Some(why) = watch.unsent.record(&node.name, &error, clock.tried(), limit) {
                         watch.refused.insert(node.name.clone(), why);
                     }
                     if is_outage {
@@ -221,7 +223,8 @@ pub async fn restore_hosts(
         if sent {
             wait_report.spoken();
         } else if wait_report.is_due() {
-            progress(Progress::Waits(how_far(&nodes, &round, &memory)));
+            let unsent = watch.unsent.words(clock.tried());
+            progress(Progress::Waits(how_far(&nodes, &round, &memory, &unsent)));
         }
         let more = LOOK_PER_NODE.saturating_mul(u32::try_from(nodes.len()).unwrap_or(u32::MAX));
         tokio::time::sleep(LOOK + more).await;

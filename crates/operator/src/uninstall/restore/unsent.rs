@@ -1,4 +1,4 @@
-//! Nodes that the API server did not let be sent back: for how long, and when that is a failure. Pure; the time is an argument.
+//! Nodes that the API server did not let be sent back: for how long, why, and when that is a failure. Pure; the time is an argument.
 //!
 //! What it is not: the requests (see `run`), or what follows for the other nodes (see `plan`).
 
@@ -13,10 +13,12 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(super) struct Unsent(BTreeMap<Arc<str>, Since>);
 
-/// Since when a node is tried in vain.
+/// Since when a node is tried in vain, and why.
 #[derive(Debug)]
 struct Since {
     first: Duration,
+    /// The last answer.
+    why: String,
     /// Since when each answer is one that an API server gives while it starts.
     starts: Option<Duration>,
 }
@@ -31,14 +33,25 @@ impl Unsent {
         now: Duration,
         limit: Duration,
     ) -> Option<String> {
-        let since = self.0.entry(node.clone()).or_insert(Since { first: now, starts: None });
+        let since =
+            self.0.entry(node.clone()).or_insert(Since { first: now, why: String::new(), starts: None });
+        since.why = error.chain();
         since.starts = error.may_be_starting().then(|| since.starts.unwrap_or(now));
         let lasted = |since: Duration| now.saturating_sub(since);
         let is_final = match since.starts {
             Some(starts) => lasted(starts) >= STARTS.min(limit),
             None => error.is_refused(),
         };
-        (is_final || lasted(since.first) > limit).then(|| error.chain())
+        (is_final || lasted(since.first) > limit).then(|| since.why.clone())
+    }
+
+    /// Each of these nodes, for people: for how long it is tried, and the last answer.
+    pub(super) fn words(&self, now: Duration) -> Vec<String> {
+        let words = |(node, since): (&Arc<str>, &Since)| {
+            let seconds = now.saturating_sub(since.first).as_secs();
+            format!("{node} ({seconds} s: it cannot be sent back: {})", since.why)
+        };
+        self.0.iter().map(words).collect()
     }
 
     /// These nodes, those that could not be sent last: an outage that only they meet holds up no other one.
@@ -89,8 +102,12 @@ mod tests {
                 unsent.record(&node, &error, Duration::from_secs(*second), limit).is_some()
             });
             assert_eq!(failed, want, "{answers:?}");
+            let (_, _, said) = answers.iter().rfind(|(from, ..)| Some(*from) <= want).unwrap();
+            let words = unsent.words(Duration::from_secs(want.unwrap()));
+            let begins = format!("n ({} s: it cannot be sent back: patch Node n: {said}", want.unwrap());
+            assert!(words.len() == 1 && words[0].starts_with(&begins), "{words:?}");
             unsent.retain(|_| false);
-            assert!(unsent.0.is_empty());
+            assert!(unsent.words(Duration::ZERO).is_empty());
         }
     }
 }

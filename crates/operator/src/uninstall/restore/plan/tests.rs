@@ -230,23 +230,30 @@ fn a_long_wait_says_which_nodes_are_on_their_way_and_why() {
         node("m", "control-plane", IN, true),
     ];
     let waited = Duration::from_secs(95);
-    let say = |nodes: &[NodeView]| {
+    let say = |nodes: &[NodeView], unsent: &[&str]| {
         let memory: BTreeMap<_, _> =
             nodes.iter().map(|n| (n.name.clone(), NodeMemory { waited, sent_well: true })).collect();
-        how_far(nodes, &decide(nodes, waited, false, &[]), &memory)
+        let unsent: Vec<String> = unsent.iter().map(ToString::to_string).collect();
+        how_far(nodes, &decide(nodes, waited, false, &[]), &memory, &unsent)
     };
     assert_eq!(
-        say(&nodes),
+        say(&nodes, &[]),
         "1 of 5 nodes have their own files; b (95 s: its drain waits for pod default/held); c (95 s: its agent has not begun); \
          d (95 s: it reboots)"
     );
+    let others_are_out =
+        [node("a", "worker", BACK, false), node("b", "worker", BACK, false), node("c", "worker", IN, true)];
+    assert_eq!(say(&others_are_out, &[]), "2 of 3 nodes have their own files; no other node can go yet");
+    // Those that cannot be sent hide none that is on its way, nor the other way round.
+    let unsent = ["b (9 s: no)", "c (8 s: no)", "d (7 s: no)", "e (6 s: no)", "f (5 s: no)", "g (4 s: no)"];
+    let five = unsent[..5].join("; ");
     assert_eq!(
-        say(&[
-            node("a", "worker", BACK, false),
-            node("b", "worker", BACK, false),
-            node("c", "worker", IN, true)
-        ]),
-        "2 of 3 nodes have their own files; no other node can go yet"
+        say(&[node("a", "worker", BACK, true), node("b", "worker", IN, true)], &unsent),
+        format!("1 of 2 nodes have their own files; {five}; and 1 more")
+    );
+    assert_eq!(
+        say(&[node("a", "worker", GOING, true), node("b", "worker", IN, true)], &unsent[..1]),
+        "0 of 2 nodes have their own files; a (95 s: its agent restores files); b (9 s: no)"
     );
 }
 

@@ -105,6 +105,16 @@ fn with_nodes(
     patch: impl Fn(&str, usize) -> Option<(u16, &'static str)> + Send + Sync + 'static,
     list: impl Fn(usize) -> Option<(u16, &'static str)> + Send + Sync + 'static,
 ) -> Client {
+    slow_with_nodes(names, Duration::ZERO, patch, list)
+}
+
+/// The same; a patch that is refused takes so long.
+fn slow_with_nodes(
+    names: &[&str],
+    refusal_takes: Duration,
+    patch: impl Fn(&str, usize) -> Option<(u16, &'static str)> + Send + Sync + 'static,
+    list: impl Fn(usize) -> Option<(u16, &'static str)> + Send + Sync + 'static,
+) -> Client {
     struct State {
         nodes: Vec<serde_json::Value>,
         patches: usize,
@@ -115,7 +125,8 @@ fn with_nodes(
     let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
         let mut state = shared.0.lock().unwrap();
         let last = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        let (code, answer) = if request.method() == http::Method::PATCH {
+        let is_patch = request.method() == http::Method::PATCH;
+        let (code, answer) = if is_patch {
             state.patches += 1;
             match (shared.1)(&last, state.patches - 1) {
                 Some((code, said)) => refusal(code, said),
@@ -140,7 +151,12 @@ fn with_nodes(
         };
         drop(state);
         let body = kube::client::Body::from(answer.to_string().into_bytes());
-        async move { Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap()) }
+        async move {
+            if is_patch && code >= 400 {
+                tokio::time::sleep(refusal_takes).await;
+            }
+            Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
+        }
     });
     Client::new(serve, "default")
 }
@@ -237,6 +253,86 @@ async fn a_node_that_cannot_be_sent_ends_the_removal_or_is_passed_over() {
         assert!(left["bad"].contains(said), "{left:?}");
         assert!(told.contains(&"Node good: has its own files".to_owned()), "{told:?}");
     }
+}
+
+/// Lists work, and a node cannot be sent for long: people hear why twice a minute, and it takes no longer than a node may.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_be_sent_is_named_with_the_reason_before_it_is_given_up() {
+    for (code, said, takes) in
+        [(500, "the webhook is down", 0), (500, "the webhook is down", 10), (409, "changed", 0)]
+    {
+        let (limit, begin, mut told) = (Duration::from_mins(10), Instant::now(), vec![]);
+        let takes = Duration::from_secs(takes);
+        let client = slow_with_nodes(&["bad"], takes, move |_, _| Some((code, said)), |_| None);
+        let tell = |step| told.push((begin.elapsed().as_secs(), step));
+        let error = client::chain(&restore_hosts(&client, limit, false, tell).await.unwrap_err());
+        assert!(error.contains("Node bad: patch Node bad") && error.contains(said), "{error}");
+        let seconds = begin.elapsed().as_secs();
+        assert!((600..660).contains(&seconds), "{code} {said} {takes:?}: {seconds} s");
+        let is_named = |(_, step): &&(u64, Progress)| match step {
+            Progress::Waits(how_far) => {
+                let begins = how_far.starts_with("0 of 1 nodes have their own files; bad (");
+                begins
+                    && how_far.contains(" s: it cannot be sent back: patch Node bad")
+                    && how_far.contains(said)
+            }
+            _ => false,
+        };
+        let named: Vec<u64> = told.iter().filter(is_named).map(|(second, _)| *second).collect();
+        assert_eq!(named.len(), told.iter().filter(|(_, step)| matches!(step, Progress::Waits(_))).count());
+        assert!(named.len() >= 14 && named[0] <= 45, "{named:?}");
+    }
+}
+
+/// Outages add up in a removal that takes hours. One is left out all the same as long as nodes get back between them.
+#[tokio::test(start_paused = true)]
+async fn outages_between_nodes_leave_as_much_time_for_the_next_one() {
+    struct State {
+        nodes: Vec<serde_json::Value>,
+        /// When a node was sent last.
+        sent: Option<Instant>,
+        outages: usize,
+    }
+    let nodes: Vec<serde_json::Value> = (1..=14).map(|i| node(&format!("n{i}"))).collect();
+    let state = Arc::new(Mutex::new(State { nodes, sent: None, outages: 0 }));
+    let shared = state.clone();
+    let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let mut state = shared.lock().unwrap();
+        let last = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+        // Two seconds after a node was sent the API server is away, and the node answers some seconds after it is back.
+        let lasts = if state.outages == 14 { 150 } else { 40 };
+        let seconds = state.sent.map_or(u64::MAX, |sent| sent.elapsed().as_secs());
+        let (code, answer) = if (2..2 + lasts).contains(&seconds) {
+            refusal(503, "starts")
+        } else if request.method() == http::Method::PATCH {
+            (state.sent, state.outages) = (Some(Instant::now()), state.outages + 1);
+            let node = state.nodes.iter_mut().find(|node| node["metadata"]["name"] == *last).unwrap();
+            node["metadata"]["annotations"][annotation::DESIRED_CONFIG] = json!(EMPTY_CONFIG);
+            (200, node.clone())
+        } else if last == "nodes" {
+            if seconds >= 2 + lasts + 7 {
+                for node in &mut state.nodes {
+                    let notes = &mut node["metadata"]["annotations"];
+                    notes[annotation::CURRENT_CONFIG] = notes[annotation::DESIRED_CONFIG].clone();
+                }
+            }
+            (200, json!({"metadata": {}, "items": state.nodes}))
+        } else if last == "machineconfigpools" {
+            let mut pool = worker();
+            pool["spec"]["maxUnavailable"] = json!(1);
+            (200, json!({"metadata": {}, "items": [pool]}))
+        } else {
+            (200, json!({"metadata": {}, "items": []}))
+        };
+        drop(state);
+        let body = kube::client::Body::from(answer.to_string().into_bytes());
+        async move { Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap()) }
+    });
+    let (client, begin) = (Client::new(serve, "default"), Instant::now());
+    let left = restore_hosts(&client, Duration::from_mins(10), false, drop).await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(state.lock().unwrap().outages, 14);
+    assert!(begin.elapsed() >= Duration::from_secs(13 * 40 + 150), "{:?}", begin.elapsed());
 }
 
 /// An API server that has just started does not know yet who may what.
