@@ -394,4 +394,4 @@ fn controller(seen: &ClusterState) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
