@@ -203,7 +203,7 @@ reasons! {
 reasons! {
     /// Events that the operator writes.
     OperatorEvent {
-        /// The operator cannot continue; the message has the step, the object and the remedy.
+        /// A step of the operator has failed; the message has the step, the object and the remedy.
         OperatorDegraded: Warning, "MachineConfigOperator";
         /// Everything of this version was rolled out.
         OperatorVersionChanged: Normal, "MachineConfigOperator";

@@ -37,12 +37,12 @@ kind! {
             Column::text(
                 "Degraded",
                 ".status.conditions[?(@.type==\"Degraded\")].status",
-                "Whether the operator cannot continue.",
+                "Whether a step of the operator has failed.",
             ),
             Column::text(
                 "Reason",
                 ".status.conditions[?(@.type==\"Degraded\")].reason",
-                "Why it cannot, as one word.",
+                "Which step has failed, as one word.",
             ),
             Column::text("Image", ".spec.image", "The image of all parts.").wide_only(),
             Column::text(

@@ -168,9 +168,10 @@ pub const ALERTS: [Alert; 33] = [
         Warning,
         "10m",
         "max by (step) (mco_operator_step_failed) > 0",
-        "The operator cannot continue at its step {{ $labels.step }}.",
-        "Running parts are not affected, but nothing that is missing or changed is put back, and an upgrade does not \
-         continue. The condition Degraded of MachineConfigOperator `cluster` names the object and the remedy.",
+        "The operator's step {{ $labels.step }} has failed for ten minutes.",
+        "Running parts are not affected. The steps after it wait: nothing of theirs that is missing or changed is put back, and an \
+         upgrade does not continue. No step waits for Watch, MachineConfiguration, UserData, Monitoring and MachineConfigDashboard. \
+         The condition Degraded of MachineConfigOperator `cluster` names the object and the remedy.",
     ),
     alert(
         "MCONoOperator",

@@ -49,7 +49,7 @@ impl Metrics {
         );
         registry.register(
             "mco_operator_step_failed",
-            "1 for the step that blocks the operator",
+            "1 for the step that has failed, whether or not others wait for it",
             stopped.clone(),
         );
         registry.register(

@@ -41,8 +41,7 @@ use std::time::Duration;
 /// does not tell of everything that a pass looks at.
 const AGAIN: Duration = Duration::from_secs(3600);
 
-/// A step of the installation. Its name is the reason of the condition that says why the operator cannot continue:
-/// `RightsFailed` and so on.
+/// A step of the installation. Its name is the reason of the condition that says what has failed: `RightsFailed` and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
     /// The objects that a pass works with are read.
@@ -148,7 +147,7 @@ impl fmt::Display for Step {
 pub enum Stop {
     /// What was begun takes its time; a change of the cluster continues it.
     Waiting(String),
-    /// It cannot continue: the object, the cause and the remedy.
+    /// It has failed: the object, the cause and the remedy.
     Failed(String),
 }
 
@@ -290,6 +289,23 @@ mod tests {
         let passed_over = STEPS.iter().filter(|d| !d.step.is_needed());
         let passed_over: Vec<String> = passed_over.map(|d| d.step.to_string()).collect();
         assert_eq!(names("A failure of", "holds up no other step"), passed_over);
+    }
+
+    #[test]
+    fn the_alert_and_its_page_name_the_steps_that_hold_up_no_other_one() {
+        let alert =
+            crate::monitoring::ALERTS.iter().find(|alert| alert.name == "MCOOperatorDegraded").unwrap();
+        let page = include_str!("../../../../docs/runbooks/MCOOperatorDegraded.md");
+        for (text, begin, end) in
+            [(alert.description, "No step waits for ", ". "), (page, "No other step waits for ", ". When")]
+        {
+            let (_, after) = text.split_once(begin).unwrap();
+            let (list, _) = after.split_once(end).unwrap();
+            let list = list.replace('`', "").replace(" and ", ", ");
+            let passed_over = Step::ALL.into_iter().filter(|step| !step.is_needed());
+            let passed_over: Vec<String> = passed_over.map(|step| step.to_string()).collect();
+            assert_eq!(list.split(", ").collect::<Vec<_>>(), passed_over);
+        }
     }
 
     #[test]

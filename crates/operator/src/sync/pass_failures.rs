@@ -31,6 +31,11 @@ impl PassFailures {
         }
     }
 
+    /// Whether every step has succeeded.
+    pub(super) fn is_empty(&self) -> bool {
+        self.remembered.is_empty() && self.stopped.is_none()
+    }
+
     /// Adds at the end why changes are seen late, if they are.
     pub(super) fn with_watches(mut self, unwatched: Option<String>) -> Self {
         self.remembered.extend(unwatched.map(|why| {
@@ -106,6 +111,7 @@ mod tests {
             for step in &failed {
                 let _ = failures.record(Stopped { step: *step, stop: Stop::Failed("stale".to_owned()) });
             }
+            assert_eq!(failures.is_empty(), failed.is_empty());
             let stopped = failures.with_watches(Some("the watch of x".to_owned())).reported();
             let Some(Stopped { step: reported, stop: Stop::Failed(why) }) = stopped else {
                 panic!("{failed:?}: {stopped:?}")

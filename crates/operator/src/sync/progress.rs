@@ -23,11 +23,11 @@ pub const MENDS_ITSELF: Duration = Duration::from_mins(1);
 /// How far it has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// Everything runs.
+    /// Everything runs. The words say, too, what goes on and what does not work although everything was installed.
     Done(String),
     /// Something is on its way.
     Waiting(String),
-    /// It cannot continue.
+    /// Something has failed: not everything is installed as it was asked for.
     Failed {
         /// What has failed: two answers with the same are about the same failure, whatever their words.
         what: Failure,
@@ -101,22 +101,27 @@ pub(crate) fn progress_of(settings: Option<&MachineConfigOperator>, pods: &[Pod]
         return Progress::Failed { what: Failure::Unmanaged, why };
     }
     let if_true = |kind: &str| conditions::get_true(&status.conditions, kind);
-    // Pools move on their own, for hours perhaps.
-    let is_about_pools = |c: &&Condition| Step::of_reason(&c.reason) == Some(Step::RequiredPools);
-    if let Some(degraded) = if_true(DEGRADED).filter(|c| !is_about_pools(c)) {
+    // Pools move on their own, for hours perhaps; and a watch is reported when all other steps are done.
+    let is_after_all =
+        |c: &&Condition| matches!(Step::of_reason(&c.reason), Some(Step::RequiredPools | Step::Watch));
+    if let Some(degraded) = if_true(DEGRADED).filter(|c| !is_after_all(c)) {
         let what = Failure::Step(Step::of_reason(&degraded.reason));
         return Progress::Failed { what, why: format!("{}: {}", degraded.reason, degraded.message) };
     }
     let message =
         |kind: &str| conditions::get(&status.conditions, kind).map(|c| c.message.clone()).unwrap_or_default();
-    if let Some(progressing) = if_true(PROGRESSING).filter(|c| !is_about_pools(c)) {
+    if let Some(progressing) = if_true(PROGRESSING).filter(|c| !is_after_all(c)) {
         return Progress::Waiting(progressing.message.clone());
     }
     if if_true(AVAILABLE).is_none() {
         return Progress::Waiting(message(AVAILABLE));
     }
-    let pools = if_true(PROGRESSING).map(|c| format!("; pools go on: {}", c.message)).unwrap_or_default();
-    Progress::Done(format!("Available: {}{pools}", message(AVAILABLE)))
+    let is_about = |step: Step| move |c: &&Condition| Step::of_reason(&c.reason) == Some(step);
+    let pools = if_true(PROGRESSING).filter(is_about(Step::RequiredPools));
+    let pools = pools.map(|c| format!("; pools go on: {}", c.message)).unwrap_or_default();
+    let watch = if_true(DEGRADED).filter(is_about(Step::Watch));
+    let watch = watch.map(|c| format!("; {}: {}", c.reason, c.message)).unwrap_or_default();
+    Progress::Done(format!("Available: {}{pools}{watch}", message(AVAILABLE)))
 }
 
 #[cfg(test)]
@@ -148,6 +153,11 @@ mod tests {
             (3, VERSION_RAW, life(true, None, None), "done"),
             (3, VERSION_RAW, life(true, Some("RequiredPools"), None), "done"),
             (3, VERSION_RAW, life(true, Some("RequiredPoolsFailed"), Some("RequiredPoolsFailed")), "done"),
+            // Everything was installed; a watch says nothing of it.
+            (3, VERSION_RAW, life(true, None, Some("WatchFailed")), "done"),
+            (3, VERSION_RAW, life(true, Some("RequiredPools"), Some("WatchFailed")), "done"),
+            (3, VERSION_RAW, life(false, None, Some("WatchFailed")), "waiting"),
+            (3, VERSION_RAW, life(true, Some("MonitoringFailed"), Some("MonitoringFailed")), "failed"),
             (3, VERSION_RAW, life(true, Some("MachineConfigServer"), None), "waiting"),
             (3, VERSION_RAW, life(false, None, None), "waiting"),
             (3, VERSION_RAW, life(true, None, Some("RightsFailed")), "failed"),
@@ -165,6 +175,18 @@ mod tests {
             };
             assert_eq!(word, want, "{generation} {by} {conditions}");
         }
+        let words = |progressing: Option<&str>, degraded: &str| {
+            let of = settings(3, VERSION_RAW, life(true, progressing, Some(degraded)));
+            match progress_of(Some(&of), &[]) {
+                Progress::Done(words) => words,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(words(None, "WatchFailed"), "Available: Available it says; WatchFailed: Degraded it says");
+        assert_eq!(
+            words(Some("RequiredPools"), "WatchFailed"),
+            "Available: Available it says; pools go on: Progressing it says; WatchFailed: Degraded it says"
+        );
         let unmanaged = |from: &str, rolled_out: &str| {
             let mut it = json!(settings(3, VERSION_RAW, life(true, None, None)));
             it["spec"]["managementState"] = json!("Unmanaged");

@@ -75,6 +75,7 @@ async fn write(
         generation: settings.metadata.generation,
         unmanaged: settings.spec.management_state == ManagementState::Unmanaged,
         stopped: passed.stopped.as_ref(),
+        complete: passed.complete,
         controller: passed.controller,
         pools: &passed.seen.pools,
         interrupted: &passed.seen.interrupted,

@@ -163,7 +163,7 @@ enum Rest {
     None,
     /// Wait this long, unless something changes.
     UntilChange(Duration),
-    /// Wait this long whatever changes: a failure must not make a busy loop.
+    /// Wait this long whatever changes: a failure must not make a busy loop. The watches are listened to meanwhile.
     All(Duration),
 }
 
@@ -173,7 +173,9 @@ fn rest(passed: Option<&PassResult>, failures: u32, conflicts: u32) -> Rest {
         None => Rest::All(RETRY.delay(failures)),
         Some(passed) if passed.conflict && conflicts < CONFLICTS => Rest::None,
         Some(passed) if passed.conflict => Rest::All(RETRY.delay(conflicts)),
-        Some(passed) => match passed.stopped.as_ref().map(|s| &s.stop) {
+        // One that only says that a watch does not work has done everything. Its wait is that of any other pass, and the watches end it
+        // after a minute at the latest.
+        Some(passed) => match passed.stopped.as_ref().filter(|s| s.step != Step::Watch).map(|s| &s.stop) {
             None if !passed.stored.is_empty() => {
                 Rest::UntilChange(passed.settles.map_or(RETRY.last, |left| left.min(RETRY.last)))
             }
@@ -183,8 +185,6 @@ fn rest(passed: Option<&PassResult>, failures: u32, conflicts: u32) -> Rest {
             Some(Stop::Waiting(_)) => Rest::UntilChange(WAITING),
             // Nothing was tried: they are waited for.
             Some(Stop::Failed(_)) if lacks_settings(passed) => Rest::UntilChange(RETRY.last),
-            // Everything was done, and passes look for what the watch does not tell.
-            Some(Stop::Failed(_)) if stopped_at(passed, Step::Watch) => Rest::UntilChange(AGAIN),
             Some(Stop::Failed(_)) => Rest::All(RETRY.delay(failures)),
         },
     }
@@ -249,7 +249,7 @@ async fn term(mut syncer: Syncer) {
         conflicts = if passed.as_ref().is_some_and(|p| p.conflict) { conflicts.saturating_add(1) } else { 0 };
         match rest {
             Rest::None => continue,
-            Rest::All(wait) => tokio::time::sleep(wait).await,
+            Rest::All(wait) => watches.whole_wait(wait).await,
             Rest::UntilChange(wait) => {
                 watches.until_change(wait).await;
                 tokio::time::sleep(SETTLE).await;

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 pub(crate) const AVAILABLE: &str = "Available";
 /// Something is being rolled out.
 pub(crate) const PROGRESSING: &str = "Progressing";
-/// The operator cannot continue.
+/// A step has failed.
 pub(crate) const DEGRADED: &str = "Degraded";
 /// Settings that a later version treats otherwise are in use.
 pub(crate) const EVALUATION: &str = "EvaluationConditionsDetected";
@@ -64,8 +64,10 @@ pub(crate) struct Facts<'a> {
     pub(crate) generation: Option<i64>,
     /// Nothing is to be done.
     pub(crate) unmanaged: bool,
-    /// Where the pass stopped; `None`: it came to its end.
+    /// Where the pass stopped, or what has failed; `None`: it came to its end.
     pub(crate) stopped: Option<&'a Stopped>,
+    /// Every step has succeeded. A watch that does not work may be in `stopped` nevertheless.
+    pub(crate) complete: bool,
     /// A controller is at work. `None`: nobody has looked.
     pub(crate) controller: Option<bool>,
     /// All pools.
@@ -129,11 +131,11 @@ pub(crate) fn after(
     let mut status = before.clone();
     status.observed_generation = facts.generation;
     status.observed_by = version.to_owned();
-    if facts.stopped.is_none() && !facts.unmanaged {
+    if facts.complete && !facts.unmanaged {
         status.versions = vec![entry(OPERATOR, version), entry(OPERATOR_IMAGE, facts.image)];
         status.versions.extend(facts.release.map(|release| entry(RELEASE, release)));
     }
-    let same = same || (facts.stopped.is_none() && !facts.unmanaged);
+    let same = same || (facts.complete && !facts.unmanaged);
     let of = |name: &str| status.versions.iter().find(|v| v.name == name).map(|v| v.version.as_str());
     let deployed = in_words(of(OPERATOR).unwrap_or(version), of(RELEASE));
     let version = in_words(version, facts.release);
@@ -161,9 +163,15 @@ pub(crate) fn after(
             "spec.managementState is Unmanaged: nothing is changed".to_owned(),
         ),
         None => (false, AS_EXPECTED.to_owned(), format!("Cluster version is {version}")),
-        Some((Step::RequiredPools, _)) if same => {
+        Some((Step::RequiredPools | Step::Watch, _)) if same => {
             (false, AS_EXPECTED.to_owned(), format!("Cluster version is {version}"))
         }
+        // It is reported when everything else is done, but for the pools.
+        Some((Step::Watch, _)) => (
+            true,
+            Step::RequiredPools.to_string(),
+            format!("Working towards {version}: the required pools are being updated"),
+        ),
         Some((step, Stop::Waiting(what))) => {
             (true, step.to_string(), format!("Working towards {version}: {what}"))
         }
@@ -173,6 +181,8 @@ pub(crate) fn after(
         Some((step, Stop::Failed(_))) => (true, step.failed(), format!("Unable to apply {version}")),
     };
     let degraded = match facts.stopped.map(|s| (s.step, &s.stop)) {
+        // Nothing of the version is missing.
+        Some((Step::Watch, Stop::Failed(why))) => (true, Step::Watch.failed(), why.clone()),
         Some((step, Stop::Failed(why))) => {
             let begin = if same {
                 format!("Failed to resync {version} because: ")

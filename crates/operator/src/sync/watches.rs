@@ -101,10 +101,7 @@ impl Watches {
 
     /// Waits until something changes, for at most `wait`; not longer than [`BLIND`] while a watch does not work.
     pub(super) async fn until_change(&mut self, wait: Duration) {
-        let begin = Instant::now();
-        for broken in self.broken.values_mut() {
-            broken.since.get_or_insert(begin);
-        }
+        let begin = self.begin_wait();
         loop {
             let look = self.broken.values().map(|broken| broken.is_due(begin)).min();
             let due = (begin + wait).min(look.unwrap_or(begin + wait));
@@ -118,6 +115,40 @@ impl Watches {
                 () = tokio::time::sleep_until(due) => return self.tell_broken(begin),
             }
         }
+    }
+
+    /// Waits this long, whatever changes, and listens all the time: a watch makes no step while nobody listens to it, so that
+    /// nobody could say whether it works.
+    pub(super) async fn whole_wait(&mut self, wait: Duration) {
+        let begin = self.begin_wait();
+        let end = begin + wait;
+        loop {
+            // One that was said needs no look before the next pass.
+            let unsaid = self.broken.values().filter(|broken| !broken.told);
+            let due = unsaid.map(|broken| broken.is_due(begin)).min().map_or(end, |look| look.min(end));
+            tokio::select! {
+                biased;
+                // First: changes without a pause must not make the wait longer.
+                () = tokio::time::sleep_until(due) => {
+                    self.tell_broken(begin);
+                    if due >= end {
+                        return;
+                    }
+                }
+                Some(said) = self.streams.next() => {
+                    self.heard(said);
+                }
+            }
+        }
+    }
+
+    /// A wait begins: somebody listens from now on.
+    fn begin_wait(&mut self) -> Instant {
+        let begin = Instant::now();
+        for broken in self.broken.values_mut() {
+            broken.since.get_or_insert(begin);
+        }
+        begin
     }
 
     /// Takes note of what was said meanwhile: the next pass looks at everything.

@@ -15,7 +15,7 @@ const POLL: Duration = Duration::from_secs(1);
 /// Waits. Each new state is a line of its own.
 ///
 /// # Errors
-/// The operator cannot continue, or the API server refuses the request.
+/// Something has failed for a minute, or the API server refuses the request.
 pub(super) async fn wait(client: &Client, limit: Duration) -> anyhow::Result<u8> {
     let end = Instant::now() + limit;
     let mut told = String::new();
@@ -45,7 +45,7 @@ pub(super) async fn wait(client: &Client, limit: Duration) -> anyhow::Result<u8>
             told.clone_from(&words);
         }
         if let Some(words) = over {
-            bail!("the operator cannot continue: {words}");
+            bail!("the installation is not complete: {words}");
         }
         if Instant::now() >= end {
             eprintln!(

@@ -71,6 +71,8 @@ pub(super) struct PassResult {
     pub(super) done: Vec<String>,
     /// Where it stopped.
     pub(super) stopped: Option<Stopped>,
+    /// Every step has succeeded. A watch that does not work may be reported nevertheless.
+    pub(super) complete: bool,
     /// Somebody else wrote first: what was read is stale.
     pub(super) conflict: bool,
     /// Whether a controller is available.
@@ -227,6 +229,7 @@ impl Syncer {
                 }
             }
         }
+        passed.complete = failures.is_empty() && !passed.conflict;
         passed.stopped = failures.with_watches(unwatched).reported();
         if wanted.is_some() {
             passed.controller = Some(controller(&passed.seen));
@@ -394,4 +397,4 @@ fn controller(seen: &ClusterState) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -74,11 +74,11 @@ fn machines_join_unless_the_installation_is_somebody_elses() {
 }
 
 /// What an API server answers to a request, by its method and path: a code and an object. `None`: the next one decides.
-type Answers = Box<dyn Fn(&http::Method, &str) -> Option<(u16, Value)> + Send + Sync>;
+pub(in crate::sync) type Answers = Box<dyn Fn(&http::Method, &str) -> Option<(u16, Value)> + Send + Sync>;
 
 /// A pod of the operator over an API server that answers as `answers` says, else each GET with this status, and everything else with
 /// what was sent. Also returns what it was asked to write.
-fn pod_with(code: u16, answers: Answers) -> (Syncer, Arc<std::sync::Mutex<Vec<String>>>) {
+pub(in crate::sync) fn pod_with(code: u16, answers: Answers) -> (Syncer, Arc<std::sync::Mutex<Vec<String>>>) {
     let written = Arc::new(std::sync::Mutex::new(vec![]));
     let (seen, answers) = (written.clone(), Arc::new(answers));
     let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {

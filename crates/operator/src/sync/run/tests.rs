@@ -1,7 +1,9 @@
 //! Tests of `run`: the waits between passes, and what a standby reports.
 
 use super::super::Stopped;
+use super::super::pass::tests::pod_with;
 use super::*;
+use serde_json::json;
 
 #[test]
 fn who_stands_by_says_nothing_of_steps_that_failed_under_it() {
@@ -54,6 +56,16 @@ fn a_failure_waits_longer_each_time_and_never_the_same_while_a_change_ends_any_o
     let stop = Stop::Failed(String::new());
     let blind = PassResult { stopped: Some(Stopped { step: Step::Watch, stop }), ..PassResult::default() };
     assert_eq!(rest(Some(&blind), 7, 0), Rest::UntilChange(AGAIN), "the other watches tell of changes");
+    // Columns: what a pass leaves that says nothing else than that a watch does not work; the wait.
+    for (left, wait) in [
+        (PassResult { joining_failed: true, ..PassResult::default() }, WAITING),
+        (PassResult { stored: vec!["s".to_owned()], ..PassResult::default() }, RETRY.last),
+        (PassResult { stored: vec!["s".to_owned()], settles: Some(soon), ..PassResult::default() }, soon),
+    ] {
+        let stop = Stop::Failed(String::new());
+        let blind = PassResult { stopped: Some(Stopped { step: Step::Watch, stop }), ..left };
+        assert_eq!(rest(Some(&blind), 0, 0), Rest::UntilChange(wait), "{blind:?}");
+    }
     let joining = PassResult { joining_failed: true, ..PassResult::default() };
     assert_eq!(rest(Some(&joining), 0, 0), Rest::UntilChange(WAITING), "a machine waits");
     let race = PassResult { conflict: true, ..PassResult::default() };
@@ -82,4 +94,29 @@ fn passes_without_a_watch_do_not_make_a_later_failure_wait_longer() {
     ] {
         assert_eq!(failures_in_a_row(passed, before), after, "{passed:?}");
     }
+}
+
+/// Each pass fails, and no change ends the wait after it. Whoever corrects the settings is told that it is seen late.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_does_not_work_is_named_while_the_settings_are_not_valid() {
+    let answers = |method: &http::Method, path: &str| match path.rsplit_once('/').unwrap().1 {
+        _ if method != http::Method::GET => None,
+        "cluster" if path.contains("machineconfigoperators") => Some((
+            200,
+            json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "MachineConfigOperator",
+                "metadata": {"name": "cluster"}, "spec": {"image": "mco:1", "pools": ["Bad_Pool"]}}),
+        )),
+        "customresourcedefinitions" => Some((200, json!({"metadata": {}, "items": []}))),
+        "machine-config-operator" => Some((200, json!({"metadata": {"name": "machine-config-operator"}}))),
+        _ => None,
+    };
+    // Everything else is not there, so that no watch works.
+    let (syncer, written) = pod_with(404, Box::new(answers));
+    let ended = tokio::time::timeout(Duration::from_mins(4), term(syncer)).await;
+    assert!(ended.is_err(), "a term does not end");
+    let written = written.lock().unwrap();
+    let statuses: Vec<&String> = written.iter().filter(|line| line.contains("/cluster/status ")).collect();
+    let named = |line: &&&String| line.contains("SettingsFailed") && line.contains("; also: the watch of /");
+    assert!(statuses.first().is_some_and(|first| !named(&first)), "{statuses:?}");
+    assert!(statuses.last().is_some_and(|last| named(&last)), "{statuses:?}");
 }

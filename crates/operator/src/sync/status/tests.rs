@@ -15,6 +15,7 @@ fn facts<'a>(version: &'a str, stopped: Option<&'a Stopped>) -> Facts<'a> {
         generation: Some(1),
         unmanaged: false,
         stopped,
+        complete: stopped.is_none(),
         controller: Some(true),
         pools: &[],
         interrupted: &[],
@@ -132,6 +133,34 @@ fn the_conditions_of_a_life() {
     assert!(line(&failing).starts_with("Available=False ControllerNotRunning"), "{}", line(&failing));
     let back = after(&down, &facts("v2.0.0", Some(&failed)), &two);
     assert!(line(&back).starts_with("Available=True"), "{}", line(&back));
+}
+
+/// A watch that does not work stops nothing: what was rolled out is reported, and an upgrade of the cluster that waits for it goes on.
+#[test]
+fn a_version_is_reached_although_a_watch_does_not_work() {
+    const WATCH: &str = "the watch of x does not work: no; look at the proxy";
+    let (one, two) = (at("2026-01-01T00:00:00Z"), at("2026-01-02T00:00:00Z"));
+    let blind = Stopped { step: Step::Watch, stop: Stop::Failed(WATCH.to_owned()) };
+    let before = after(&MachineConfigOperatorStatus::default(), &facts("v1.0.0", None), &one);
+    // Columns: whether every step has succeeded, or pools are waited for; the version that is recorded; Progressing.
+    for (complete, version, progressing) in [
+        (false, "v1.0.0", "True RequiredPools Working towards v2.0.0: the required pools are being updated"),
+        (true, "v2.0.0", "False AsExpected Cluster version is v2.0.0"),
+    ] {
+        for before in [&MachineConfigOperatorStatus::default(), &before] {
+            let status = after(before, &Facts { complete, ..facts("v2.0.0", Some(&blind)) }, &two);
+            let recorded = status.versions.iter().find(|v| v.name == OPERATOR).map(|v| v.version.as_str());
+            let want = (complete || !before.versions.is_empty()).then_some(version);
+            assert_eq!(recorded, want, "{complete}");
+            let words = |kind: &str| {
+                let condition = get(&status.conditions, kind).unwrap();
+                format!("{} {} {}", condition.status, condition.reason, condition.message)
+            };
+            assert_eq!(words(PROGRESSING), progressing);
+            assert_eq!(words(DEGRADED), format!("True WatchFailed {WATCH}"));
+            assert!(words(AVAILABLE).starts_with("True AsExpected "), "{}", words(AVAILABLE));
+        }
+    }
 }
 
 #[test]

@@ -138,6 +138,49 @@ async fn short_waits_hide_no_watch_that_does_not_work() {
     assert!(begin.elapsed() >= BLIND, "{:?}", begin.elapsed());
 }
 
+/// While a step fails, or the settings are not valid, no change ends a wait.
+#[tokio::test(start_paused = true)]
+async fn waits_that_no_change_ends_hide_no_watch_that_does_not_work() {
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let (client, _) = server(0, 0, WatchAnswer::Refuses(403));
+    let (mut watches, begin) = (watches(&client), Instant::now());
+    let wait = Duration::from_secs(20);
+    while watches.trouble().is_none() {
+        let before = Instant::now();
+        watches.whole_wait(wait).await;
+        assert_eq!(before.elapsed().as_secs(), wait.as_secs(), "the list is a change");
+        // A pass is made.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        watches.catch_up();
+        assert!(begin.elapsed() < BLIND * 2, "nobody hears of it");
+    }
+    assert!(begin.elapsed() >= BLIND, "{:?}", begin.elapsed());
+    let said = watches.trouble().unwrap();
+    assert!(said.contains("?metadata.name=s does not work: start of the watch: no (403 )"), "{said}");
+    let before = Instant::now();
+    watches.whole_wait(HOUR).await;
+    assert_eq!(before.elapsed().as_secs(), HOUR.as_secs());
+    assert_eq!(warnings.count(), 1, "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_goes_on_in_a_wait_that_no_change_ends() {
+    // Columns: how many tries are refused; how long the wait is; how often somebody is warned.
+    for (refused, wait, told) in
+        [(5, Duration::from_secs(30), 0), (20, Duration::from_mins(5), 1), (0, Duration::from_secs(30), 0)]
+    {
+        let warnings = Warnings::default();
+        let _guard = tracing::subscriber::set_default(warnings.clone());
+        let (client, _) = server(0, 0, WatchAnswer::RefusesThenAccepts(refused, 504));
+        let mut watches = watches(&client);
+        watches.whole_wait(wait).await;
+        assert!(watches.broken.is_empty(), "{refused}: {:?}", watches.broken);
+        assert_eq!(watches.trouble(), None, "{refused}");
+        assert_eq!(warnings.count(), told, "{refused}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn lists_that_are_refused_are_asked_for_less_and_less_and_begin_a_pass_each_minute() {
     for code in [403, 500] {
