@@ -24,6 +24,7 @@ use client::CallError;
 use futures::StreamExt;
 use jiff::Timestamp;
 use kind::Kind;
+use kube::runtime::watcher::Event;
 use kube::{Client, ResourceExt};
 use rollout::ConfigView;
 use rollout::view::{EtcdMember, Names, NodeView, OsBuild, OsConfig};
@@ -58,6 +59,8 @@ pub struct ClusterWatch {
     pools: Kind<MachineConfigPool>,
     nodes: Kind<KnownNode>,
     configs: Kind<ConfigView>,
+    /// See [`Self::source_changes`].
+    source_changes: u64,
     settings: Kind<ControllerConfig>,
     progress: Kind<Option<Arc<Progress>>>,
     os_configs: Kind<OsConfig>,
@@ -140,6 +143,7 @@ impl ClusterWatch {
             pools: Kind::new(),
             nodes: Kind::new(),
             configs: Kind::new(),
+            source_changes: 0,
             settings: Kind::new(),
             progress: Kind::expected(served.progress.is_there()),
             os_configs: Kind::expected(served.os_configs.is_there()),
@@ -241,6 +245,12 @@ impl ClusterWatch {
     }
 
     fn take(&mut self, seen: WatchEvent) {
+        let changes_sources = match &seen {
+            WatchEvent::Config(event) => changes_sources(event),
+            WatchEvent::ConfigImage(event) => changes_sources(event),
+            _ => false,
+        };
+        self.source_changes += u64::from(changes_sources);
         match seen {
             WatchEvent::Accepted => {}
             WatchEvent::Policy(event) => self.policies.take(event, policies::decode),
@@ -293,6 +303,11 @@ impl ClusterWatch {
         self.pools.known.insert(pool.name_any(), pool);
     }
 
+    /// How often a MachineConfig has changed of which pools' configs are rendered.
+    pub(crate) fn source_changes(&self) -> u64 {
+        self.source_changes
+    }
+
     /// What the first view needs and was not listed yet.
     fn missing(&self) -> Vec<&'static str> {
         let Self {
@@ -341,6 +356,18 @@ async fn unanswered(client: &Client, error: CallError) -> FollowError {
     match tokio::time::timeout(VERSION_LIMIT, client.apiserver_version()).await {
         Ok(Ok(_) | Err(kube::Error::Api(_))) => FollowError::Call(error),
         Ok(Err(_)) | Err(_) => FollowError::Late,
+    }
+}
+
+/// Whether an event shows, or may show, that a MachineConfig has changed of which pools' configs are rendered. A pool owns what was
+/// rendered for it.
+fn changes_sources<K: kube::Resource>(event: &Event<K>) -> bool {
+    match event {
+        Event::Apply(config) | Event::Delete(config) => {
+            owning_pool(config.meta().owner_references.as_deref()).is_none()
+        }
+        Event::InitDone => true,
+        Event::Init | Event::InitApply(_) => false,
     }
 }
 

@@ -22,6 +22,11 @@ use tokio::time::Instant;
 /// The wait before an API server that did not answer is asked again.
 const AGAIN: Backoff = Backoff { first: Duration::from_millis(500), last: Duration::from_secs(10) };
 
+/// The wait before the API server is asked again what is rendered, after an answer that the controller has not rendered everything. It
+/// ends earlier when MachineConfigs change, or the names of the pools' configs, but not before the first wait is over: each answer is
+/// all MachineConfigs with their contents.
+const RENDERING: Backoff = Backoff { first: Duration::from_secs(1), last: Duration::from_secs(30) };
+
 /// How long a view waits for what is rendered when it begins to ask for it. After that it is shown without.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -74,23 +79,69 @@ pub struct FollowedStatus {
     look: Option<Look>,
     /// How often in a row the API server did not say what is rendered.
     misses: u32,
-    /// Why it did not say so the last time, and when it is asked again. Until then it is not asked, whatever else changes.
-    missed: Option<(String, Instant)>,
+    /// How often in a row it said that something is not.
+    unrendered_answers: u32,
+    /// Until when it is not asked again.
+    pause: Option<Pause>,
+}
+
+/// What a question is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    /// The pools that the API server is asked for, with their configs.
+    pools: Vec<(String, String)>,
+    /// See [`ClusterWatch::source_changes`].
+    source_changes: u64,
+}
+
+/// The time after a question that was not answered, or not with the end.
+#[derive(Debug)]
+struct Pause {
+    /// Why it goes on.
+    why: String,
+    /// What the question was about.
+    seen: Seen,
+    /// That has changed since the question.
+    changed: bool,
+    /// When the API server is asked again if it has.
+    if_changed: Instant,
+    /// When it is asked again in any case.
+    latest: Instant,
+}
+
+impl Pause {
+    /// One that begins now and lasts this long, or this long if something changes.
+    fn begin(why: String, seen: Seen, if_changed: Duration, at_most: Duration) -> Self {
+        let now = Instant::now();
+        let latest = now + at_most;
+        Self { why, seen, changed: false, if_changed: latest.min(now + if_changed), latest }
+    }
+
+    /// Takes note of what is seen now.
+    fn note(&mut self, seen: &Seen) {
+        self.changed |= self.seen != *seen;
+    }
+
+    /// When it ends, as far as is known.
+    fn end(&self) -> Instant {
+        if self.changed { self.if_changed } else { self.latest }
+    }
 }
 
 /// A question to the API server what is rendered.
 struct Look {
-    /// The pools that it is asked for, with their configs.
-    seen: Vec<(String, String)>,
+    seen: Seen,
+    /// Why it goes on by the last answer to the same question. That counts until this one is answered.
+    before: Option<String>,
     lists: BoxFuture<'static, Result<Listed, ListError>>,
     /// The answer, when it has come.
     answer: Option<Result<Listed, ListError>>,
 }
 
 impl Look {
-    fn begin(client: Client, seen: Vec<(String, String)>) -> Self {
+    fn begin(client: Client, seen: Seen, before: Option<String>) -> Self {
         let lists = async move { for_rendering(&client).await }.boxed();
-        Self { seen, lists, answer: None }
+        Self { seen, before, lists, answer: None }
     }
 
     /// Waits for the answer. If the caller is dropped meanwhile, nothing is lost.
@@ -147,22 +198,29 @@ impl FollowedStatus {
             told_forbidden: BTreeSet::new(),
             look: None,
             misses: 0,
-            missed: None,
+            unrendered_answers: 0,
+            pause: None,
         }))
     }
 
     /// The status now.
     pub async fn view(&mut self) -> StatusView {
         let snapshot = self.cluster.snapshot(&self.options.pools);
+        let pools = snapshot.pools.iter().map(|p| (p.name.clone(), p.config.clone())).collect();
+        let seen = Seen { pools, source_changes: self.cluster.source_changes() };
         let now = Instant::now();
-        self.missed = self.missed.take().filter(|(_, again)| *again > now);
+        let ended = self.pause.take_if(|pause| {
+            pause.note(&seen);
+            pause.end() <= now
+        });
+        let before = ended.filter(|pause| !pause.changed).map(|pause| pause.why);
         self.unrendered = None;
         let mut forbidden = vec![];
         let is_updated = self.options.until_updated && snapshot.is_updated();
-        match &self.missed {
-            _ if !is_updated => self.look = None,
-            Some((why, _)) => self.unrendered = Some(why.clone()),
-            None => self.look_for_unrendered(&snapshot, &mut forbidden).await,
+        match &self.pause {
+            _ if !is_updated => (self.look, self.unrendered_answers) = (None, 0),
+            Some(pause) => self.unrendered = Some(pause.why.clone()),
+            None => self.look_for_unrendered(seen, before, &mut forbidden).await,
         }
         let end = match &self.unrendered {
             _ if !self.options.until_updated => None,
@@ -175,13 +233,12 @@ impl FollowedStatus {
         StatusView { snapshot, end, waiting: self.unrendered.clone().filter(|_| is_new), forbidden }
     }
 
-    /// Whether MachineConfigs are still to be rendered for the pools of a snapshot. An answer that takes long is not waited for here
+    /// Whether MachineConfigs are still to be rendered for the pools that are seen. An answer that takes long is not waited for here
     /// (see [`Self::changed`]).
-    async fn look_for_unrendered(&mut self, snapshot: &Snapshot, forbidden: &mut Vec<String>) {
-        let seen: Vec<_> = snapshot.pools.iter().map(|p| (p.name.clone(), p.config.clone())).collect();
-        let begun = self.look.take().filter(|look| look.seen == seen);
+    async fn look_for_unrendered(&mut self, seen: Seen, before: Option<String>, forbidden: &mut Vec<String>) {
+        let begun = self.look.take().filter(|look| look.seen.pools == seen.pools);
         let patience = if begun.is_none() { PATIENCE } else { Duration::ZERO };
-        let mut look = begun.unwrap_or_else(|| Look::begin(self.client.clone(), seen));
+        let mut look = begun.unwrap_or_else(|| Look::begin(self.client.clone(), seen, before));
         let until = [Some(Instant::now() + patience), self.options.end].into_iter().flatten().min();
         within(until, look.answered()).await;
         let cannot_tell = |error: &ListError| {
@@ -192,19 +249,26 @@ impl FollowedStatus {
                 let templates = TemplateSet::default();
                 let controller_config = &self.options.controller_config;
                 let with = RenderWith { templates: &templates, controller_config };
-                self.unrendered = unrendered(listed.objects, &look.seen, with);
+                self.unrendered = unrendered(listed.objects, &look.seen.pools, with);
                 self.misses = 0;
+                let turn = self.unrendered_answers;
+                self.unrendered_answers = turn.saturating_add(1);
+                let pause = |why| Pause::begin(why, look.seen, RENDERING.delay(0), RENDERING.delay(turn));
+                self.pause = self.unrendered.clone().map(pause);
                 let is_new = |kind: &String| self.told_forbidden.insert(kind.clone());
                 forbidden.extend(listed.forbidden.into_iter().filter(is_new));
             }
             Some(Err(error)) => {
                 let why = cannot_tell(&error);
                 self.unrendered = Some(why.clone());
-                self.missed = Some((why, Instant::now() + AGAIN.delay(self.misses)));
-                self.misses += 1;
+                // Whatever changes.
+                let again = AGAIN.delay(self.misses);
+                self.pause = Some(Pause::begin(why, look.seen, again, again));
+                self.misses = self.misses.saturating_add(1);
             }
             None => {
-                self.unrendered = Some(cannot_tell(&ListError::Unanswered));
+                let unanswered = || cannot_tell(&ListError::Unanswered);
+                self.unrendered = Some(look.before.clone().unwrap_or_else(unanswered));
                 self.look = Some(look);
             }
         }
@@ -212,7 +276,7 @@ impl FollowedStatus {
 
     /// Waits for a change. Returns what is still waited for if the time is over.
     pub async fn changed(&mut self) -> Option<String> {
-        let again = self.missed.as_ref().map(|(_, again)| *again);
+        let again = self.pause.as_ref().map(Pause::end);
         let until = [self.options.end, again].into_iter().flatten().min();
         let (look, cluster) = (&mut self.look, &mut self.cluster);
         let answered = async {

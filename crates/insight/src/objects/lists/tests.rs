@@ -118,27 +118,121 @@ async fn a_list_whose_token_is_too_old_is_begun_anew_but_not_for_ever() {
     assert!(matches!(&error, ListError::Call(error) if error.code() == Some(410)), "{error:?}");
 }
 
+/// A page of a list of numbers. An empty token: the last one.
+fn numbers(items: &[u8], next: &str) -> Result<ObjectList<u8>, CallError> {
+    Ok(serde_json::from_value(json!({"metadata": {"continue": next}, "items": items})).unwrap())
+}
+
+/// The API server refuses a request with this code, and gives this token.
+fn refused(code: u16, token: Option<&str>) -> Result<ObjectList<u8>, CallError> {
+    let status = json!({"kind": "Status", "code": code, "message": "too old", "reason": "Expired",
+        "metadata": {"continue": token}});
+    let status = serde_json::from_value(status).unwrap();
+    Err(CallError::Api { what: "list numbers".to_owned(), source: Box::new(kube::Error::Api(status)) })
+}
+
+/// What comes of these answers: the numbers, the tokens that were sent, and the code of the failure.
+fn read(
+    answers: Vec<Result<ObjectList<u8>, CallError>>,
+) -> (Vec<u8>, Vec<Option<String>>, Option<Option<u16>>) {
+    let (mut asked, mut all, mut answers) = (vec![], vec![], answers.into_iter());
+    let page = |params: ListParams| {
+        asked.push(params.continue_token);
+        std::future::ready(answers.next().unwrap())
+    };
+    let done = futures::executor::block_on(pages(page, |n| all.push(n)));
+    assert_eq!(answers.count(), 0, "it ended too early");
+    (all, asked, done.err().map(|error| error.code()))
+}
+
 #[test]
 fn each_page_of_a_list_is_requested_with_the_token_of_the_previous_one() {
-    let mut asked = vec![];
-    let mut all: Vec<u8> = vec![];
-    let page = |params: ListParams| {
-        let token = params.continue_token;
-        asked.push(token.clone());
-        let (items, next) = match token.as_deref() {
-            None => (vec![1, 2], "x"),
-            Some("x") => (vec![3], "y"),
-            // The last page has an empty token.
-            _ => (vec![4], ""),
-        };
-        let metadata = json!({"continue": next});
-        let list: ObjectList<u8> =
-            serde_json::from_value(json!({"metadata": metadata, "items": items})).unwrap();
-        async move { Ok::<_, ()>(list) }
-    };
-    futures::executor::block_on(pages(page, |n| all.push(n))).unwrap();
-    assert_eq!(all, [1, 2, 3, 4]);
-    assert_eq!(asked, [None, Some("x".to_owned()), Some("y".to_owned())]);
-    let fails = |_: ListParams| async { Err::<ObjectList<u8>, _>("no") };
-    assert_eq!(futures::executor::block_on(pages(fails, |_| ())), Err("no"));
+    let answers = vec![numbers(&[1, 2], "x"), numbers(&[3], "y"), numbers(&[4], "")];
+    let tokens = vec![None, Some("x".to_owned()), Some("y".to_owned())];
+    assert_eq!(read(answers), (vec![1, 2, 3, 4], tokens, None));
+    assert_eq!(read(vec![refused(500, None)]), (vec![], vec![None], Some(Some(500))));
+}
+
+#[test]
+fn a_list_goes_on_with_the_token_of_the_answer_that_its_own_is_too_old() {
+    // Columns: the answers; which numbers and tokens follow, and the code of the failure.
+    for (answers, numbers, tokens, code) in [
+        // Twice in a long list.
+        (
+            vec![
+                numbers(&[1], "x"),
+                refused(410, Some("now")),
+                numbers(&[2], "y"),
+                refused(410, Some("later")),
+                numbers(&[3], ""),
+            ],
+            &[1, 2, 3][..],
+            &["x", "now", "y", "later"][..],
+            None,
+        ),
+        // There is none.
+        (vec![numbers(&[1], "x"), refused(410, None)], &[1], &["x"], Some(Some(410))),
+        (vec![numbers(&[1], "x"), refused(410, Some(""))], &[1], &["x"], Some(Some(410))),
+        // It is refused, too.
+        (
+            vec![numbers(&[1], "x"), refused(410, Some("now")), refused(410, Some("now"))],
+            &[1],
+            &["x", "now"],
+            Some(Some(410)),
+        ),
+        // Another failure.
+        (vec![numbers(&[1], "x"), refused(500, Some("now"))], &[1], &["x"], Some(Some(500))),
+    ] {
+        let (all, asked, failed) = read(answers);
+        let asked: Vec<&str> = asked.iter().flatten().map(String::as_str).collect();
+        assert_eq!((&*all, &*asked, failed), (numbers, tokens, code));
+    }
+}
+
+/// An API server whose list of MachineConfigs has these pages of one object, each of which takes this long. As with a real one, a
+/// list shows the version of its first page, cannot be continued when that is older than five minutes, and goes on with the token
+/// of that answer in the version of that time.
+fn compacting(pages: u64, takes: Duration) -> kube::Client {
+    let start = Instant::now();
+    let serve = tower::service_fn(move |request: http::Request<Body>| {
+        let kind = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        async move {
+            let now = start.elapsed().as_secs();
+            // The version, which is the second at which it was the present one, and the page.
+            let token = query.split('&').find_map(|field| field.strip_prefix("continue="));
+            let place = token.unwrap_or("now-0").split_once('-').unwrap();
+            let (version, page) = (place.0.parse().unwrap_or(now), place.1.parse::<u64>().unwrap());
+            let expired = || {
+                json!({"kind": "Status", "code": 410, "message": "too old", "reason": "Expired",
+                    "metadata": {"continue": format!("now-{page}")}})
+            };
+            let (code, body) = match kind.as_str() {
+                "machineconfigs" if now - version > 300 => (410, expired()),
+                "machineconfigs" => {
+                    tokio::time::sleep(takes).await;
+                    let is_last = page + 1 == pages;
+                    let next = if is_last { String::new() } else { format!("{version}-{}", page + 1) };
+                    let item = json!({"metadata": {"name": format!("config-{page:02}")}, "spec": {}});
+                    (200, json!({"metadata": {"continue": next}, "items": [item]}))
+                }
+                "machineconfigpools" | "controllerconfigs" => (200, json!({"metadata": {}, "items": []})),
+                _ => (404, json!({"kind": "Status", "code": 404, "message": "no", "reason": "NotFound"})),
+            };
+            let body = Body::from(body.to_string().into_bytes());
+            Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
+        }
+    });
+    kube::Client::new(serve, "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_takes_longer_than_it_can_be_continued_is_read_to_its_end() {
+    let begin = Instant::now();
+    let listed = for_rendering(&compacting(20, Duration::from_secs(20))).await.unwrap();
+    let names: Vec<&str> =
+        listed.objects.iter().map(|(_, v)| v["metadata"]["name"].as_str().unwrap()).collect();
+    let want: Vec<String> = (0..20).map(|page| format!("config-{page:02}")).collect();
+    assert_eq!(names, want);
+    assert_eq!(begin.elapsed().as_secs(), 400, "nothing is read twice");
 }
