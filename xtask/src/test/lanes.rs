@@ -232,8 +232,8 @@ fn one(job: &Job, folder: &Path, done: &Mutex<Done>) {
     }
 }
 
-/// The number of passed tests, from libtest's last line.
-fn passed(text: &str) -> usize {
+/// The number of passed tests, from the last lines of libtest.
+pub(super) fn passed(text: &str) -> usize {
     let numbers = text
         .lines()
         .filter_map(|line| line.strip_prefix("test result: ")?.split_once(". ")?.1.split_once(" passed"));
