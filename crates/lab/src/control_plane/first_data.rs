@@ -67,12 +67,7 @@ pub(super) async fn get(
 
 /// The programs and their command lines.
 fn recipe(programs: &Programs, options: &ControlPlaneOptions) -> Result<Vec<String>> {
-    let path = |program: Program| {
-        programs
-            .find(program)
-            .ok_or(Error::NoGo { program: program.file(), cache: programs.cache().to_owned() })
-    };
-    let (etcd, api_server) = (path(Program::Etcd)?, path(Program::ApiServer)?);
+    let (etcd, api_server) = (programs.existing(Program::Etcd)?, programs.existing(Program::ApiServer)?);
     let mut recipe = vec![];
     for program in [&etcd, &api_server] {
         let about = fs::metadata(program).map_err(Error::io("read", program))?;

@@ -168,14 +168,10 @@ impl ControlPlane {
         let admin_file = folder.join("kubeconfig");
         write_private(&admin_file, &kubeconfig(&url, &authority.cert(), &admin))?;
 
-        let find = |program: Program| {
-            programs
-                .find(program)
-                .ok_or(Error::NoGo { program: program.file(), cache: programs.cache().to_owned() })
-        };
-        let etcd_spec = etcd_spec(&find(Program::Etcd)?, &etcd_data, &logs, &ports);
+        let etcd_spec = etcd_spec(&programs.existing(Program::Etcd)?, &etcd_data, &logs, &ports);
         let etcd = Process::spawn(etcd_spec.clone(), folder.path())?;
-        let api_server_spec = api_server_spec(&find(Program::ApiServer)?, &dir, &logs, &ports, options);
+        let api_server_spec =
+            api_server_spec(&programs.existing(Program::ApiServer)?, &dir, &logs, &ports, options);
         let api_server = Process::spawn(api_server_spec.clone(), folder.path())?;
         let plane = Self {
             others: Mutex::new(Vec::new()),
@@ -205,7 +201,7 @@ impl ControlPlane {
         ] {
             if wanted {
                 let config = plane.identity(user, groups)?;
-                let spec = component_spec(program, &find(program)?, &dir, &logs, &config);
+                let spec = component_spec(program, &programs.existing(program)?, &dir, &logs, &config);
                 lock(&plane.others).push(Process::spawn(spec, plane.folder.path())?);
             }
         }

@@ -173,6 +173,18 @@ impl Programs {
             .find(|path| is_executable(path))
     }
 
+    /// The path of a program that must exist already (see [`Programs::ensure`]).
+    ///
+    /// # Errors
+    /// [`Error::NoGo`] if it does not.
+    pub(super) fn existing(&self, program: Program) -> Result<PathBuf> {
+        self.find(program).ok_or_else(|| self.missing(program))
+    }
+
+    fn missing(&self, program: Program) -> Error {
+        Error::NoGo { program: program.file(), cache: self.folder(program).to_owned() }
+    }
+
     /// The program's path; builds the program if it does not exist yet.
     ///
     /// # Errors
@@ -182,7 +194,7 @@ impl Programs {
             return Ok(path);
         }
         let Some(go) = find_on_path("go") else {
-            return Err(Error::NoGo { program: program.file(), cache: self.folder(program).to_owned() });
+            return Err(self.missing(program));
         };
         let folder = self.folder(program);
         fs::create_dir_all(folder).map_err(Error::io("create the cache folder", folder))?;
