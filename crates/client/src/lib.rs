@@ -1,6 +1,6 @@
 //! Talking to the API server: one request under a timeout ([`call`]), what its error means ([`CallError`]), the wait before the next
 //! attempt ([`Backoff`]), a request that is sent again ([`retry`]), an error with its causes as one line ([`chain`]), a patch of what
-//! differs ([`merge_patch`]), a typed object from an untyped one ([`decode`]), what a process counts of its requests
+//! differs ([`merge_patch`]), a list in pages ([`pages`]), a typed object from an untyped one ([`decode`]), what a process counts of its requests
 //! ([`ProcessCounts`]), the proxy that leads there ([`settle_proxy`]), the right that is missing ([`MissingRight`]), a watch that
 //! begins again after a failure ([`watch`]), what its error means ([`watch_status`], [`watch_is_outage`]), when it works again
 //! ([`WatchStarts`]), and which of several processes acts ([`lease`]).
@@ -14,6 +14,7 @@ mod decode;
 pub mod lease;
 pub mod merge_patch;
 mod missing_right;
+mod pages;
 mod process_counts;
 mod proxy;
 pub mod retry;
@@ -26,6 +27,7 @@ pub use call::{CallError, REQUEST_TIMEOUT, call, call_optional, call_within, if_
 pub use chain::{chain, chain_without_refusal};
 pub use decode::decode;
 pub use missing_right::MissingRight;
+pub use pages::{PAGE, Pages, pages};
 pub use process_counts::{ProcessCounts, Requests, counted};
 pub use proxy::{names_proxy, settle_proxy};
 pub use watch_starts::{WatchStarts, is_answer, is_answered, watch_with_starts, with_watch_starts};

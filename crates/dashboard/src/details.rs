@@ -51,12 +51,8 @@ async fn each<K>(api: &Api<K>, what: &str, params: ListParams, each: impl FnMut(
 where
     K: Clone + DeserializeOwned + Debug,
 {
-    let page = |page: ListParams| {
-        let ListParams { limit, continue_token, .. } = page;
-        let params = ListParams { limit, continue_token, ..params.clone() };
-        async move { call(|| what.to_owned(), api.list(&params)).await }
-    };
-    insight::pages(page, each).await
+    let page = |params: ListParams| async move { call(|| what.to_owned(), api.list(&params)).await };
+    client::pages(params, page, each).await
 }
 
 /// A failure with the status that fits it.
@@ -230,7 +226,7 @@ pub(crate) async fn configs(ForPerson(shared): ForPerson) -> Response {
             json!({"name": config.name_any(), "pool": pool, "created": config.metadata.creation_timestamp})
         }));
     };
-    match insight::pages(page, row).await {
+    match client::pages(ListParams::default(), page, row).await {
         Ok(()) => answer::masked(json!({"configs": rows})),
         Err(error) => refused(&error),
     }

@@ -7,7 +7,7 @@
 
 use crate::timeline::{EventHistory, NodeEvent};
 use api::k8s::Event;
-use client::{Backoff, CallError, call};
+use client::{Backoff, CallError, Pages, call};
 use kube::Client;
 use kube::api::{Api, ListParams};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,8 +15,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// How many are asked for at once.
-const PAGE: u32 = 500;
 /// How many are read at most. A node's update has about ten.
 const MOST: usize = 50_000;
 /// When an API server that did not give them is asked again.
@@ -94,22 +92,18 @@ pub(crate) async fn run(client: Client, events: Arc<NodeEvents>, stop: Cancellat
 
 async fn read(client: &Client) -> Result<EventHistory, CallError> {
     let api: Api<Event> = Api::all(client.clone());
-    let (mut words, mut next, mut count) = (vec![], None, 0);
-    loop {
-        let mut params = ListParams::default().fields("involvedObject.kind=Node").limit(PAGE);
-        params.continue_token = next;
-        let page = call(|| "list the events about nodes".to_owned(), api.list(&params)).await?;
-        count += page.items.len();
-        words.extend(page.items.iter().filter_map(NodeEvent::of));
-        next = page.metadata.continue_.filter(|token| !token.is_empty());
-        if next.is_none() {
-            return Ok(EventHistory::of(words));
-        }
+    let mut pages = Pages::of(ListParams::default().fields("involvedObject.kind=Node"));
+    let (mut words, mut count) = (vec![], 0);
+    while let Some(params) = pages.next() {
         if count >= MOST {
             let why = format!("There are more than {MOST} events about nodes: the others were not read");
             return Ok(EventHistory::of(words).incomplete(why));
         }
+        let page = pages.take(call(|| "list the events about nodes".to_owned(), api.list(&params)).await)?;
+        count += page.len();
+        words.extend(page.iter().filter_map(NodeEvent::of));
     }
+    Ok(EventHistory::of(words))
 }
 
 #[cfg(test)]

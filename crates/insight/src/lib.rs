@@ -36,7 +36,7 @@ pub use explain::{Explanation, NotInConfig, Source, kind_of};
 pub use history::undo::{RollbackError, UndoPlan, rollback_target};
 pub use history::{HistoryError, PastConfig, PoolHistory, history, rendered_of};
 pub use objects::dump::{Dump, DumpError};
-pub use objects::lists::{ListError, Listed, for_planning, for_rendering, pages};
+pub use objects::lists::{ListError, Listed, for_planning, for_rendering};
 pub use objects::{Objects, UnreadableConfig, configs, merged_over, object, pool_of};
 pub use policies::{Policies, UnreadablePolicy, policies};
 pub use rollout::{Estimate, Forecast};

@@ -16,7 +16,7 @@
 //! What it is not: conversion, which is the API server's.
 
 use crate::objects::{marked, resource};
-use client::{CallError, call, if_found, retry};
+use client::{CallError, Pages, call, if_found, retry};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, PartialObjectMeta};
@@ -26,14 +26,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Names in one answer: of each object only the metadata is read.
-const PAGE: u32 = 500;
 /// Writes in flight. Rewriting is no hurry, and others have the API server too.
 const AT_ONCE: usize = 4;
 /// How long a request is repeated while the API server serves nobody. The next pass goes on after that.
 const OUTAGE: Duration = Duration::from_secs(10);
-/// How often a list is begun again whose continuation has expired.
-const LISTS: u32 = 5;
 
 /// How long a definition must have been as it is before objects are rewritten. An API server that does not know it yet writes
 /// the old version, also over an object that has been rewritten: five seconds until it knows, and the 60 seconds that a
@@ -186,30 +182,19 @@ pub(crate) async fn definition(client: &Client, name: &str) -> Result<Option<Val
 /// The first object that cannot be rewritten. Those before it are; the status stays, so that the next run begins again.
 pub(super) async fn migrate(client: &Client, stale: &StaleVersions) -> Result<usize, CallError> {
     let all: Api<DynamicObject> = Api::all_with(client.clone(), &stale.resource);
-    let mut params = ListParams::default().limit(PAGE);
-    let (mut count, mut lists) = (0, 1);
-    loop {
+    // An object that is created meanwhile is written in the present version from its beginning.
+    let mut pages = Pages::of(ListParams::default());
+    let mut count = 0;
+    while let Some(params) = pages.next() {
         let what = || format!("list {} in pages", stale.resource.plural);
         let list = || call(what, all.list_metadata(&params));
-        let page = match retry::on_outage(OUTAGE, drop, list).await {
-            Err(error) if error.code() == Some(410) && lists < LISTS => {
-                lists += 1;
-                params.continue_token = None;
-                continue;
-            }
-            page => page?,
-        };
-        let next = page.metadata.continue_.clone().filter(|token| !token.is_empty());
-        count += page.items.len();
-        futures::stream::iter(page.items)
+        let page = pages.take(retry::on_outage(OUTAGE, drop, list).await)?;
+        count += page.len();
+        futures::stream::iter(page)
             .map(|object| rewrite(client, stale, object))
             .buffer_unordered(AT_ONCE)
             .try_collect::<()>()
             .await?;
-        match next {
-            Some(token) => params.continue_token = Some(token),
-            None => break,
-        }
     }
     let like = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"});
     let Some(definitions) = resource(&like) else { return Ok(count) };

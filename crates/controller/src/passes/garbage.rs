@@ -19,8 +19,9 @@ use crate::watches::inputs;
 use api::k8s::{Node, ObjectMeta, ResourceExt};
 use api::names::annotation;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
-use client::{CallError, call};
+use client::{CallError, call, pages};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Preconditions};
+use kube::core::PartialObjectMeta;
 use rollout::view::NodeView;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,8 +29,6 @@ use std::sync::Arc;
 /// How many configs of each pool are kept although nothing names them: enough to look back over a bad week. The
 /// annotation [`annotation::KEEP_RENDERED_CONFIGS`] on the ControllerConfig overrides the number.
 const KEEP: usize = 10;
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
 
 /// A rendered config, as far as the choice needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -206,15 +205,14 @@ async fn named_now(shared: &Shared) -> Result<BTreeSet<String>, CallError> {
     let pools = shared.api::<MachineConfigPool>();
     let list = call(|| "list of machineconfigpools".to_owned(), pools.list(&ListParams::default())).await?;
     named.extend(list.iter().flat_map(pool_names));
-    let (nodes, mut params) = (shared.api::<Node>(), ListParams::default().limit(PAGE));
-    loop {
-        let page = call(|| "list of nodes".to_owned(), nodes.list_metadata(&params)).await?;
-        named.extend(page.items.iter().flat_map(|node| node_names(&node.metadata)));
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(named),
-        }
-    }
+    let nodes = shared.api::<Node>();
+    let page = |params: ListParams| {
+        let nodes = nodes.clone();
+        async move { call(|| "list of nodes".to_owned(), nodes.list_metadata(&params)).await }
+    };
+    let each = |node: PartialObjectMeta<Node>| named.extend(node_names(&node.metadata));
+    pages(ListParams::default(), page, each).await?;
+    Ok(named)
 }
 
 fn node_names(metadata: &ObjectMeta) -> Vec<String> {

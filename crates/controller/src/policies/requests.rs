@@ -10,7 +10,7 @@ use api::k8s::{LabelSelector, ResourceExt, Secret};
 use api::names::NAMESPACE;
 use api::text::{cut, names};
 use api::v1alpha1::{SecretKey, WorkloadKind};
-use client::{call, chain};
+use client::{Pages, call, chain};
 use http_body_util::{BodyExt, Limited};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::{GroupVersionKind, Selector};
@@ -24,10 +24,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Objects in one page of a list.
+/// Workloads in one page of a list: they are decoded whole.
 const PAGE: u32 = 100;
-/// The same of Nodes, of which only conditions are kept.
-const PAGE_OF_NODES: u32 = 500;
 /// The longest answer that is read: a vector of ten thousand values.
 const LONGEST_ANSWER: usize = 1 << 20;
 /// Characters of an error in a gate's message.
@@ -83,19 +81,16 @@ pub(super) async fn check(
 async fn nodes(shared: &Shared, type_: &str, wanted: &str, of: &[Arc<str>]) -> Result<Reading, String> {
     let api = Api::<TrimmedNode>::all(shared.client.clone());
     let mut statuses: BTreeMap<String, String> = BTreeMap::new();
-    let mut params = ListParams::default().limit(PAGE_OF_NODES);
-    loop {
-        let page = call(|| "list nodes".to_owned(), api.list(&params)).await.map_err(|e| e.chain())?;
-        for TrimmedNode(node) in page.items {
+    let mut pages = Pages::of(ListParams::default());
+    while let Some(params) = pages.next() {
+        let page = call(|| "list nodes".to_owned(), api.list(&params)).await;
+        for TrimmedNode(node) in pages.take(page).map_err(|e| e.chain())? {
             let conditions = node.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
             let status = conditions.iter().find(|c| c.type_ == type_).map(|c| c.status.clone());
             statuses.insert(node.name_any(), status.unwrap_or_default());
         }
-        match page.metadata.continue_.filter(|c| !c.is_empty()) {
-            Some(next) => params = ListParams::default().limit(PAGE_OF_NODES).continue_token(&next),
-            None => return Ok(of_nodes(wanted, of, &statuses)),
-        }
     }
+    Ok(of_nodes(wanted, of, &statuses))
 }
 
 async fn workloads(
@@ -117,19 +112,15 @@ async fn workloads(
             None => vec![Api::all_with(shared.client.clone(), &resource)],
         };
         for api in apis {
-            let mut params = ListParams::default().labels_from(&selector).limit(PAGE);
-            loop {
+            let mut pages = Pages::of(ListParams::default().labels_from(&selector).limit(PAGE));
+            while let Some(params) = pages.next() {
                 let what = || format!("list {kind:?} objects");
-                let page = call(what, api.list(&params)).await.map_err(|e| e.chain())?;
+                let page = pages.take(call(what, api.list(&params)).await).map_err(|e| e.chain())?;
                 let name = |o: &DynamicObject| {
                     format!("{kind:?} {}/{}", o.namespace().unwrap_or_default(), o.name_any())
                 };
-                there.extend(page.items.iter().map(name));
-                broken.extend(page.items.iter().filter_map(|o| of_workload(*kind, about.away, &json!(o))));
-                match page.metadata.continue_.filter(|c| !c.is_empty()) {
-                    Some(next) => params = params.continue_token(&next),
-                    None => break,
-                }
+                there.extend(page.iter().map(name));
+                broken.extend(page.iter().filter_map(|o| of_workload(*kind, about.away, &json!(o))));
             }
         }
     }

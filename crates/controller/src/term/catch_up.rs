@@ -207,7 +207,7 @@ pub(crate) async fn is_current(followed: &WatchedKind) -> Result<bool, CallError
     }
 }
 
-/// A consistent read.
+/// A consistent read. It cannot be done with `client::Pages`, which may show two versions.
 async fn listed(followed: &WatchedKind) -> Result<(BTreeMap<String, u64>, u64), CallError> {
     let mut params = ListParams::default().limit(PAGE);
     params.field_selector.clone_from(&followed.which.field_selector);

@@ -6,13 +6,12 @@
 pub(crate) mod redact;
 pub(crate) mod redact_text;
 
-use crate::objects::lists::pages;
 use crate::status::follow::snapshot;
 use api::definition::{Defined as _, Definition};
 use api::k8s::Pod;
 use api::names::{GROUP, NAMESPACE};
 use api::v1alpha1::{MachineConfigOperator, RolloutPolicy};
-use client::{CallError, call_within};
+use client::{CallError, call_within, pages};
 use k8s_openapi::api::core::v1::Event;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, LogParams};
@@ -144,7 +143,7 @@ async fn list(
         }
         all.push(redacted(kind, value));
     };
-    pages(page, each).await?;
+    pages(ListParams::default(), page, each).await?;
     Ok(all)
 }
 

@@ -5,12 +5,11 @@
 
 pub(crate) mod undo;
 
-use crate::objects::lists::pages;
 use api::k8s::{Node, ObjectMeta, Time};
 use api::names::annotation;
 use api::rendered::owning_pool;
 use api::v1::{MachineConfig, MachineConfigPool, MachineConfigSpec};
-use client::{CallError, call};
+use client::{CallError, call, pages};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::api::{Api, ListParams};
 use kube::core::PartialObjectMeta;
@@ -102,7 +101,7 @@ async fn contents(client: &Client, pool: &str) -> Result<Vec<MachineConfig>, Cal
         config.metadata = found.metadata;
         all.push(config);
     };
-    pages(list, each).await?;
+    pages(ListParams::default(), list, each).await?;
     let get = |name: String| {
         let api = api.clone();
         async move { call(|| format!("get machineconfig {name}"), api.get_opt(&name)).await }
@@ -125,7 +124,7 @@ async fn nodes_by_config(client: &Client) -> Result<BTreeMap<String, usize>, Cal
         let current = node.annotations().get(annotation::CURRENT_CONFIG).cloned().unwrap_or_default();
         *all.entry(current).or_default() += 1;
     };
-    pages(list, each).await?;
+    pages(ListParams::default(), list, each).await?;
     Ok(all)
 }
 

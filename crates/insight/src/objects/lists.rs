@@ -10,7 +10,7 @@ use api::k8s::{Node, Pod, PodDisruptionBudget};
 use api::names::{GROUP, own};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use api::v1alpha1::RolloutPolicy;
-use client::{CallError, call_within};
+use client::{CallError, PAGE, call_within, pages};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, ObjectList};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
 use serde::Serialize;
@@ -22,8 +22,6 @@ use std::time::Duration;
 const LISTS_TIMEOUT: Duration = Duration::from_secs(600);
 /// The limit of one request. It has the time to transfer an answer of several megabytes over a slow line.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Objects in one answer.
-const PAGE: u32 = 500;
 /// MachineConfigs with their contents in one answer. Each may have more than a megabyte, and all of an answer is in the memory of both
 /// sides at once.
 const PAGE_OF_CONTENTS: u32 = 20;
@@ -212,7 +210,7 @@ where
     }
 }
 
-/// All objects of a kind, as documents. A list that can no longer be continued (see [`pages`]) is begun anew.
+/// All objects of a kind, as documents. A list that can no longer be continued (see [`client::Pages`]) is begun anew.
 async fn all_of<K>(
     api: &Api<K>,
     limit: u32,
@@ -225,8 +223,9 @@ where
     let mut begun = 0;
     loop {
         let mut all = Objects::new();
+        let params = ListParams::default().limit(limit);
         let done =
-            pages_of(limit, |params| page(api, kind, params), |object: K| all.push(document(object))).await;
+            pages(params, |params| page(api, kind, params), |object: K| all.push(document(object))).await;
         match done {
             Ok(()) => return Ok(all),
             Err(error) if error.code() == Some(410) && begun < BEGUN_ANEW => begun += 1,
@@ -244,69 +243,6 @@ where
 
 fn cannot_list(kind: &str) -> String {
     format!("cannot list {kind} objects")
-}
-
-/// Goes through a list in pages, so that neither side holds thousands of objects at once. `page` makes one request.
-///
-/// The API server can continue a list for five to ten minutes, until the database drops the version that the first page shows. A
-/// token that is older is refused (410), and that answer has another token, with which the list goes on from the same place in the
-/// version of now. The pages before are then older than those after, as the lists of two kinds are:
-///
-/// - An object comes once at most, since a list is in the order of names and a token says after which name it goes on.
-/// - An object that is there all the time comes in any case, in the version of one of the pages' times.
-/// - An object that is created or deleted meanwhile may come or not. So two objects may come that never existed at the same time.
-///
-/// # Errors
-/// That of the first request that fails. It is 410 if there is no token to go on with, or if it is refused, too.
-pub async fn pages<K: Clone, F>(
-    page: impl FnMut(ListParams) -> F,
-    each: impl FnMut(K),
-) -> Result<(), CallError>
-where
-    F: Future<Output = Result<ObjectList<K>, CallError>>,
-{
-    pages_of(PAGE, page, each).await
-}
-
-/// The same with as many objects in one answer.
-async fn pages_of<K: Clone, F>(
-    limit: u32,
-    mut page: impl FnMut(ListParams) -> F,
-    mut each: impl FnMut(K),
-) -> Result<(), CallError>
-where
-    F: Future<Output = Result<ObjectList<K>, CallError>>,
-{
-    let mut params = ListParams::default().limit(limit);
-    let mut was_refused = false;
-    loop {
-        let next = match page(params.clone()).await {
-            Ok(list) => {
-                was_refused = false;
-                list.items.into_iter().for_each(&mut each);
-                list.metadata.continue_.filter(|token| !token.is_empty())
-            }
-            Err(error) => match token_to_go_on_with(&error) {
-                Some(token) if !was_refused => {
-                    was_refused = true;
-                    Some(token)
-                }
-                _ => return Err(error),
-            },
-        };
-        match next {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(()),
-        }
-    }
-}
-
-/// The token in the API server's answer that the one of the request is too old.
-///
-/// Source: <https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks>
-fn token_to_go_on_with(error: &CallError) -> Option<String> {
-    let status = error.status().filter(|status| status.code == 410)?;
-    status.metadata.as_ref()?.continue_.clone().filter(|token| !token.is_empty())
 }
 
 /// Items of a list do not have their kind.

@@ -34,8 +34,9 @@ use build::pushed::{
     CleanUp, CleanUpInputs, DeletionFailure, DeletionOutcome, Pushed, PushedContent, Retry, after_deletion,
     clean_up,
 };
-use client::{Backoff, CallError, call};
+use client::{Backoff, CallError, call, pages};
 use kube::api::{Api, ListParams};
+use kube::core::PartialObjectMeta;
 use remove::Removed;
 use rollout::view::NodeView;
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,8 +80,6 @@ pub(crate) const PASS: Descriptor = Descriptor {
 
 /// How long until a deletion is tried again that may pass by itself.
 const PAUSE: Backoff = Backoff { first: Duration::from_secs(60), last: Duration::from_secs(3600) };
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
 
 fn marked_by(changed: &Changed<'_>, _: Caches<'_>, marks: &mut DirtyKeys) {
     let concerns = match changed {
@@ -192,19 +191,16 @@ impl Cleaner {
             Err(e) => return Err(e),
         };
         let nodes: Api<Node> = shared.api();
-        let mut page = ListParams::default().limit(PAGE);
-        loop {
-            let found = call(|| "list nodes".to_owned(), nodes.list_metadata(&page)).await?;
-            let keys = [annotation::CURRENT_IMAGE, annotation::DESIRED_IMAGE, own::PREVIOUS_IMAGE];
-            for node in &found.items {
-                let notes = node.metadata.annotations.iter();
-                named.extend(notes.flat_map(|a| keys.iter().filter_map(|key| a.get(*key).cloned())));
-            }
-            match found.metadata.continue_.filter(|next| !next.is_empty()) {
-                Some(next) => page = page.continue_token(&next),
-                None => break,
-            }
-        }
+        let page = |params: ListParams| {
+            let nodes = nodes.clone();
+            async move { call(|| "list nodes".to_owned(), nodes.list_metadata(&params)).await }
+        };
+        let keys = [annotation::CURRENT_IMAGE, annotation::DESIRED_IMAGE, own::PREVIOUS_IMAGE];
+        let each = |node: PartialObjectMeta<Node>| {
+            let notes = node.metadata.annotations.iter();
+            named.extend(notes.flat_map(|a| keys.iter().filter_map(|key| a.get(*key).cloned())));
+        };
+        pages(ListParams::default(), page, each).await?;
         for watched in watched_caches(shared) {
             // A cache that nothing watches may be of any age.
             let Some(watched) = watched else { return Ok(Verdict::Later) };
