@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use std::fmt;
 
 /// The owner of the fields that are applied.
-pub(crate) const FIELD_MANAGER: &str = "machine-config-operator";
+pub(crate) const FIELD_MANAGER: &str = api::names::part::OPERATOR;
 /// The label on every object that the operator keeps, and its value. Only these are ever pruned.
-pub(crate) const KEPT_BY: (&str, &str) = ("machineconfig.dev/kept-by", "machine-config-operator");
+pub(crate) const KEPT_BY: (&str, &str) = ("machineconfig.dev/kept-by", api::names::part::OPERATOR);
 /// The annotation with the digest of what was written. Where it is not that of what is wanted now, the object is written.
 const WRITTEN: &str = "machineconfig.dev/written";
 

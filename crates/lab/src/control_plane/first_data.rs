@@ -109,8 +109,8 @@ async fn settled(client: &Client) -> Result<()> {
     }
 }
 
-/// The field manager of the operator (`operator::objects`), so that `mco install` finds that nothing is to be changed.
-const FIELD_MANAGER: &str = "machine-config-operator";
+/// The field manager of the operator, so that `mco install` finds that nothing is to be changed.
+const FIELD_MANAGER: &str = api::names::part::OPERATOR;
 
 /// Applies the CustomResourceDefinitions of this YAML, and waits until the API server serves them.
 async fn define(client: &Client, yaml: &str) -> Result<()> {
