@@ -14,7 +14,7 @@ use crate::system::os::origin::OsOrigin;
 use crate::system::os::{Deployment, OsBackend, OsError, OsStatus, Token};
 use crate::system::pull::Pull;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct State {
     status: OsStatus,
     /// The images that were fetched.
@@ -105,6 +105,14 @@ impl FakeOs {
     pub fn new(status: OsStatus) -> Self {
         let fetched = [&status.booted].into_iter().chain(&status.staged).map(|d| d.image.clone()).collect();
         Self(Arc::new(Mutex::new(State { status, fetched, ..State::default() })))
+    }
+
+    /// A machine of its own in the same state: what happens to one of them later does not happen to the other, unlike with a
+    /// clone.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        let state = self.state().clone();
+        Self(Arc::new(Mutex::new(state)))
     }
 
     /// A fake that changes kernel arguments and nothing else, as the boot loader of an ordinary distribution does.

@@ -12,7 +12,7 @@ use crate::common::{is_root, mk_host};
 use crate::config_pairs::pairs;
 use crate::prepared::{Prepared, copy, mk_os, prepare, same, state};
 use host::fault::{Fault, Faults, NoFaults, Point};
-use host::{Error, Recovery};
+use host::{Error, FakeOs, Recovery};
 
 /// What happens at the chosen point.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -68,40 +68,12 @@ impl Prepared {
         faults.count()
     }
 
-    /// Ends the process at a point of the change and, if requested, at one of the recovery; then recovers. Returns the
-    /// number of points that the recovery passed.
-    pub(crate) fn kill(&self, at: usize, during_recovery: Option<usize>) -> usize {
-        let about = format!("{}: killed at {at}, then at {during_recovery:?}", self.about);
+    /// Ends the process at a point of the change.
+    pub(crate) fn killed(&self, at: usize) -> Killed<'_> {
         let (dir, os) = (copy(self.base.path()), mk_os(&self.base_os));
         let error = mk_host(dir.path(), &os, Injection::at(at, What::Kill)).apply(&self.plan).unwrap_err();
-        assert!(error.killed(), "{about}: {error}");
-        if let Some(at) = during_recovery {
-            let again = mk_host(dir.path(), &os, Injection::at(at, What::Kill)).recover();
-            assert!(again.is_err_and(|e| e.killed()), "{about}: the recovery has no such point");
-        }
-        let faults = Injection::at(0, What::Nothing);
-        let mut host = mk_host(dir.path(), &os, faults.clone());
-        let recovery = host.recover().unwrap_or_else(|e| panic!("{about}: {e}"));
-        let passed = faults.count();
-        let now = state(dir.path(), &os);
-        let want = match recovery {
-            Recovery::Finished { .. }
-            | Recovery::AwaitsBoot { .. }
-            | Recovery::OnTrial { .. }
-            | Recovery::AwaitsReturn { .. } => &self.new,
-            Recovery::Undone { .. } | Recovery::RolledBack { .. } => &self.old,
-            Recovery::Nothing if now == self.new => &self.new,
-            Recovery::Nothing => &self.old,
-        };
-        same(&now, want, &format!("{about}: {recovery:?}"));
-        let again = host.recover().unwrap();
-        let waits = matches!(again, Recovery::AwaitsBoot { .. }) && again == recovery;
-        assert!(
-            waits || again == Recovery::Nothing,
-            "{about}: a second recovery has something to do: {again:?}"
-        );
-        same(&state(dir.path(), &os), &now, &format!("{about}: a second recovery"));
-        passed
+        assert!(error.killed(), "{}: killed at {at}: {error}", self.about);
+        Killed { prepared: self, at, dir, os }
     }
 
     /// Makes a call fail. Afterwards the change is either undone completely or committed.
@@ -123,16 +95,63 @@ impl Prepared {
     }
 }
 
+/// A host as a process left it that ended at a point of a change. Each recovery works on a copy, so that a change runs once for
+/// all of them.
+pub(crate) struct Killed<'p> {
+    prepared: &'p Prepared,
+    at: usize,
+    dir: tempfile::TempDir,
+    os: FakeOs,
+}
+
+impl Killed<'_> {
+    /// Ends the process once more at a point of the recovery, if requested; then recovers. Returns the number of points that the
+    /// recovery passed.
+    pub(crate) fn recover(&self, killed_again: Option<usize>) -> usize {
+        let Self { prepared, at, .. } = self;
+        let about = format!("{}: killed at {at}, then at {killed_again:?}", prepared.about);
+        let (dir, os) = (copy(self.dir.path()), self.os.fork());
+        if let Some(at) = killed_again {
+            let again = mk_host(dir.path(), &os, Injection::at(at, What::Kill)).recover();
+            assert!(again.is_err_and(|e| e.killed()), "{about}: the recovery has no such point");
+        }
+        let faults = Injection::at(0, What::Nothing);
+        let mut host = mk_host(dir.path(), &os, faults.clone());
+        let recovery = host.recover().unwrap_or_else(|e| panic!("{about}: {e}"));
+        let passed = faults.count();
+        let now = state(dir.path(), &os);
+        let want = match recovery {
+            Recovery::Finished { .. }
+            | Recovery::AwaitsBoot { .. }
+            | Recovery::OnTrial { .. }
+            | Recovery::AwaitsReturn { .. } => &prepared.new,
+            Recovery::Undone { .. } | Recovery::RolledBack { .. } => &prepared.old,
+            Recovery::Nothing if now == prepared.new => &prepared.new,
+            Recovery::Nothing => &prepared.old,
+        };
+        same(&now, want, &format!("{about}: {recovery:?}"));
+        let again = host.recover().unwrap();
+        let waits = matches!(again, Recovery::AwaitsBoot { .. }) && again == recovery;
+        assert!(
+            waits || again == Recovery::Nothing,
+            "{about}: a second recovery has something to do: {again:?}"
+        );
+        same(&state(dir.path(), &os), &now, &format!("{about}: a second recovery"));
+        passed
+    }
+}
+
 /// Every `nth` point of every pair, and of the recovery after it.
 fn kill_everywhere(nth: usize, nth_of_recovery: usize) -> usize {
     let mut kills = 0;
     for (i, pair) in pairs().iter().enumerate() {
         let prepared = prepare(pair);
         for at in (0..prepared.points()).skip(i % nth).step_by(nth) {
-            let passed = prepared.kill(at, None);
+            let killed = prepared.killed(at);
+            let passed = killed.recover(None);
             kills += 1;
             for again in (0..passed).skip(at % nth_of_recovery).step_by(nth_of_recovery) {
-                prepared.kill(at, Some(again));
+                killed.recover(Some(again));
                 kills += 1;
             }
         }
@@ -157,10 +176,11 @@ fn kill_at_some(wanted: usize, from: usize) -> usize {
     let nth = (all.len() * 2 / wanted.max(1)).max(1);
     let mut kills = 0;
     for (p, at) in all.iter().skip(from % nth).step_by(nth) {
-        let passed = p.kill(*at, None);
+        let killed = p.killed(*at);
+        let passed = killed.recover(None);
         kills += 1;
         if passed > 0 {
-            p.kill(*at, Some((from + at) % passed));
+            killed.recover(Some((from + at) % passed));
             kills += 1;
         }
     }
@@ -208,10 +228,11 @@ fn what_took_effect_is_taken_back_wherever_the_process_ends_or_a_call_fails() {
         assert!(!prepared.plan.disruption.needs_reboot(), "{}", prepared.plan);
         assert!(prepared.plan.disruption.effects.len() > 1, "{}", prepared.plan);
         for at in 0..prepared.points() {
-            let passed = prepared.kill(at, None);
+            let killed = prepared.killed(at);
+            let passed = killed.recover(None);
             kills += 1;
             for again in (0..passed).skip(at % 13).step_by(13) {
-                prepared.kill(at, Some(again));
+                killed.recover(Some(again));
                 kills += 1;
             }
             prepared.fail(at, What::Fail(io::ErrorKind::PermissionDenied));

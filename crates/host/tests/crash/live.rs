@@ -46,9 +46,10 @@ fn an_extension_that_only_adds_takes_effect_without_a_reboot_and_is_taken_back_w
         (&"sysstat usbguard".to_owned(), &None)
     );
     for at in 0..p.points() {
-        let passed = p.kill(at, None);
+        let killed = p.killed(at);
+        let passed = killed.recover(None);
         for again in (0..passed).skip(at % 7).step_by(7) {
-            p.kill(at, Some(again));
+            killed.recover(Some(again));
         }
         p.fail(at, What::Fail(io::ErrorKind::PermissionDenied));
         if at % 3 == 0 {
