@@ -66,6 +66,7 @@ pub use system::packages::{
     unpack_package,
 };
 pub use system::paths::{Environment, go_modules};
+pub use system::polling::pause_after;
 pub use system::process::{Process, Signal};
 pub use testing::{built_mco, delivered_mco, require, require_root, shared, unique_name};
 pub use vm::{

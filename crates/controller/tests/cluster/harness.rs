@@ -37,7 +37,7 @@ pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
         if begin.elapsed() > LIMIT {
             bail!("waited {} s in vain for {what}", LIMIT.as_secs());
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(lab::pause_after(begin.elapsed())).await;
     }
 }
 

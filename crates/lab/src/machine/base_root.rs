@@ -68,7 +68,9 @@ const PACKAGES: [&str; 13] = [
     "ethtool",
 ];
 
-/// The script that changes the fresh root file system; `$1` is its folder.
+/// The script that changes the fresh root file system; `$1` is its folder. Of systemd's generators only the one of fstab runs: the
+/// others look for partitions, encrypted disks, consoles and scripts of System V, which no node of a lab has, at each daemon-reload.
+/// To mask one: systemd.generator(7).
 const CUSTOMIZE: &str = r#"set -eu
 chroot "$1" useradd --uid 1000 --user-group --create-home --shell /bin/bash core
 mkdir -p "$1/etc/systemd/system.conf.d" "$1/var/log/journal" "$1/etc/kubernetes"
@@ -77,6 +79,11 @@ printf '[Manager]\nDefaultTimeoutStopSec=10s\n' > "$1/etc/systemd/system.conf.d/
 : > "$1/etc/fstab"
 rm -f "$1/etc/resolv.conf" "$1/etc/hostname"
 cd "$1/etc/systemd/system"
+mkdir -p ../system-generators
+for generator in "$1"/usr/lib/systemd/system-generators/*; do
+    name="${generator##*/}"
+    if [ "$name" != systemd-fstab-generator ]; then ln -sf /dev/null "../system-generators/$name"; fi
+done
 rm -f multi-user.target.wants/containerd.service multi-user.target.wants/e2scrub_reap.service
 rm -rf timers.target.wants getty.target.wants
 for unit in console-getty.service getty@.service systemd-resolved.service systemd-networkd.service \

@@ -16,13 +16,12 @@ use crate::error::{Error, FullLog, Result};
 use crate::machine::nspawn::enter;
 use crate::system::command::Output;
 use crate::system::folder::{LEADER, NodeKind, ProcessKey, read_json};
+use crate::system::polling::pause_after;
 
 /// The time limit for a short command in a node.
 const EXEC_LIMIT: Duration = Duration::from_secs(60);
 /// A hundred megabytes are unpacked in a few seconds, but several nodes may do it at the same time on one disk.
 const LOAD_LIMIT: Duration = Duration::from_secs(300);
-/// The pause between two checks of the Node object.
-const POLL: Duration = Duration::from_millis(200);
 /// The folder of a simulated node's root file system.
 pub(crate) const SIMULATED_ROOT: &str = "root";
 
@@ -208,7 +207,7 @@ impl NodeHandle {
                 Ok(None) => {}
                 Err(error) => seen = error.to_string(),
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(pause_after(start.elapsed())).await;
         }
         Err(Error::Timeout { what: format!("node {}", self.name), waited: limit, detail: seen })
     }

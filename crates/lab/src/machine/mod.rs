@@ -40,7 +40,7 @@ const REBOOT_STATUS: i32 = 133;
 /// A bare node boots in 3 s on an idle computer; three at the same time on two busy cores take several times as long.
 const BOOT_LIMIT: Duration = Duration::from_secs(90);
 /// The pause between two checks of a booting machine. Each starts programs in it.
-const BOOT_POLL: Duration = Duration::from_millis(150);
+const BOOT_POLL: Duration = Duration::from_millis(300);
 /// The time limit for a short command in a machine.
 const EXEC_LIMIT: Duration = Duration::from_secs(60);
 /// A machine that exits within [`FAST_BOOT`] this often in a row cannot boot.

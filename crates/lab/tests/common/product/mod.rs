@@ -38,8 +38,6 @@ pub const LIMIT: Duration = Duration::from_secs(120);
 /// each takes up to 4 GiB and, while its control plane starts, a processor.
 const CLUSTERS: usize = 4;
 static PLACES: Semaphore = Semaphore::const_new(CLUSTERS);
-/// The polling interval.
-const POLL: Duration = Duration::from_millis(100);
 /// How many lines of a log a failure shows.
 const TAIL: usize = 60;
 /// The prefix of the product's annotations and labels.
@@ -258,7 +256,7 @@ impl Cluster {
                 eprintln!("{}", self.state().await);
                 panic!("not within {LIMIT:?}: {what}{}", died.map(|e| format!("; {e}")).unwrap_or_default());
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(lab::pause_after(start.elapsed())).await;
         }
     }
 
