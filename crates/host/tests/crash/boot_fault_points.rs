@@ -10,20 +10,41 @@ use crate::common::{is_root, mk_host};
 use crate::fault_points::{Injection, What};
 use crate::prepared::{Deployments, Prepared, boot, copy, mk_os, prepare, same, state};
 use host::fault::NoFaults;
-use host::{OsBackend, Recovery};
+use host::{FakeOs, OsBackend, Recovery};
+
+/// A machine whose process ended at a point of the change, and which has recovered from that: it boots next. Each boot works on a
+/// copy, so that a change runs once for all of them.
+struct BeforeBoot<'p> {
+    prepared: &'p Prepared,
+    at: usize,
+    dir: tempfile::TempDir,
+    os: FakeOs,
+    /// Something is staged.
+    waits: bool,
+}
 
 impl Prepared {
-    /// Ends the process at a point of the change, recovers, lets the machine boot into what is staged or fall back, and
-    /// ends the process again at a point of the recovery after the boot. Disk and operating system agree afterwards.
-    /// Returns the number of points that the recovery after the boot passed.
-    fn kill_and_boot(&self, at: usize, falls_back: bool, after_boot: Option<usize>) -> usize {
-        let about = format!("{}: killed at {at}, falls back {falls_back}, {after_boot:?}", self.about);
+    /// Ends the process at a point of the change, and recovers.
+    fn kill_and_recover(&self, at: usize) -> BeforeBoot<'_> {
+        let about = format!("{}: killed at {at}", self.about);
         let (dir, os) = (copy(self.base.path()), mk_os(&self.base_os));
         let done = mk_host(dir.path(), &os, Injection::at(at, What::Kill)).apply(&self.plan);
         assert!(done.is_ok() || done.is_err_and(|e| e.killed()), "{about}");
         let before = mk_host(dir.path(), &os, Arc::new(NoFaults)).recover().unwrap();
         let waits = matches!(before, Recovery::AwaitsBoot { .. });
         assert_eq!(os.clone().status().unwrap().staged.is_some(), waits, "{about}: {before:?}");
+        BeforeBoot { prepared: self, at, dir, os, waits }
+    }
+}
+
+impl BeforeBoot<'_> {
+    /// Lets the machine boot into what is staged or fall back, and ends the process again at a point of the recovery after the boot.
+    /// Disk and operating system agree afterwards. Returns the number of points that the recovery after the boot passed.
+    fn boot(&self, falls_back: bool, after_boot: Option<usize>) -> usize {
+        let Self { prepared, at, waits, .. } = self;
+        let waits = *waits;
+        let about = format!("{}: killed at {at}, falls back {falls_back}, {after_boot:?}", prepared.about);
+        let (dir, os) = (copy(self.dir.path()), self.os.fork());
         if falls_back {
             os.fall_back();
         }
@@ -38,7 +59,7 @@ impl Prepared {
         let passed = faults.count();
         let status = os.clone().status().unwrap();
         let is_new = waits && !falls_back;
-        let want = if is_new { &self.new } else { &self.old };
+        let want = if is_new { &prepared.new } else { &prepared.old };
         assert_eq!((&status.booted, &status.staged), (want.1.next(), &None), "{about}: {recovery:?}");
         same(&(state(dir.path(), &os).0, want.1.clone()), want, &format!("{about}: {recovery:?}"));
         let name = host.current_config().unwrap().unwrap().name;
@@ -69,11 +90,12 @@ fn kill_and_boot_everywhere(nth: usize, nth_of_recovery: usize) -> usize {
         let prepared = prepare(&pair);
         // One more than there are: then the change completes.
         for at in (0..=prepared.points()).rev().step_by(nth) {
+            let machine = prepared.kill_and_recover(at);
             for falls_back in [false, true] {
-                let passed = prepared.kill_and_boot(at, falls_back, None);
+                let passed = machine.boot(falls_back, None);
                 kills += 1;
                 for again in (0..passed).skip(at % nth_of_recovery).step_by(nth_of_recovery) {
-                    prepared.kill_and_boot(at, falls_back, Some(again));
+                    machine.boot(falls_back, Some(again));
                     kills += 1;
                 }
             }
@@ -103,19 +125,20 @@ fn disk_and_operating_system_agree_after_a_kill_at_every_point_and_a_boot_that_c
     reboot_in_order_everywhere(nth, nth_of_recovery);
 }
 
+/// A machine whose process ended at a point of the change, and which somebody reboots in order next. Each reboot works on a copy.
+pub(crate) struct BeforeReboot<'p> {
+    prepared: &'p Prepared,
+    at: usize,
+    dir: tempfile::TempDir,
+    os: FakeOs,
+    /// The change was complete.
+    committed: bool,
+}
+
 impl Prepared {
-    /// Ends the process at a point of the change; then somebody reboots the machine in order, which boots what was staged.
-    /// The recovery ends at a point of its own, in the new deployment or in the old one. Whatever happens, the old
-    /// deployment has its old `/etc`, or the new one runs as it was wanted. Returns whether the machine had to go back,
-    /// and how many points both recoveries passed.
-    pub(crate) fn kill_and_reboot_in_order(
-        &self,
-        at: usize,
-        again: Option<(bool, usize)>,
-    ) -> (bool, [usize; 2]) {
-        let about = format!("{}: killed at {at}, then at {again:?}", self.about);
+    /// Ends the process at a point of the change.
+    pub(crate) fn kill_before_reboot(&self, at: usize) -> BeforeReboot<'_> {
         let (dir, os) = (copy(self.base.path()), mk_os(&self.base_os));
-        let mut machine = Deployments::new();
         let done = mk_host(dir.path(), &os, Injection::at(at, What::Kill)).apply(&self.plan);
         let journal =
             |file: &str| dir.path().join("var/lib/machine-config-daemon/journal").join(file).exists();
@@ -125,6 +148,19 @@ impl Prepared {
             host.current_config().unwrap().is_some_and(|config| config.name == "new")
         };
         let committed = done.is_ok() || journal("done.json") || !journal("begin.json") && is_new();
+        BeforeReboot { prepared: self, at, dir, os, committed }
+    }
+}
+
+impl BeforeReboot<'_> {
+    /// Somebody reboots the machine in order, which boots what was staged. The recovery ends at a point of its own, in the new
+    /// deployment or in the old one. Whatever happens, the old deployment has its old `/etc`, or the new one runs as it was wanted.
+    /// Returns whether the machine had to go back, and how many points both recoveries passed.
+    pub(crate) fn reboot_in_order(&self, again: Option<(bool, usize)>) -> (bool, [usize; 2]) {
+        let Self { prepared, at, committed, .. } = self;
+        let about = format!("{}: killed at {at}, then at {again:?}", prepared.about);
+        let (dir, os) = (copy(self.dir.path()), self.os.fork());
+        let mut machine = Deployments::new();
         let mut passed = [0, 0];
         let mut recover = |in_old: bool| {
             if let Some((_, at)) = again.filter(|(old, _)| *old == in_old) {
@@ -150,7 +186,7 @@ impl Prepared {
             let second = recover(true);
             assert!(matches!(second, Recovery::Undone { .. } | Recovery::Nothing), "{about}: {second:?}");
         }
-        let want = if committed { &self.new } else { &self.old };
+        let want = if *committed { &prepared.new } else { &prepared.old };
         let status = os.clone().status().unwrap();
         assert_eq!((&status.booted, &status.staged), (want.1.next(), &None), "{about}: {first:?}");
         // What ran before a boot does not tell what runs after it.
@@ -174,12 +210,13 @@ fn reboot_in_order_everywhere(nth: usize, nth_of_recovery: usize) -> (usize, usi
     for pair in crate::config_pairs::os_pairs() {
         let prepared = prepare(&pair);
         for at in (0..=prepared.points()).rev().step_by(nth) {
-            let (went_back, passed) = prepared.kill_and_reboot_in_order(at, None);
+            let machine = prepared.kill_before_reboot(at);
+            let (went_back, passed) = machine.reboot_in_order(None);
             back += usize::from(went_back);
             kills += 1;
             for (in_old, points) in [(false, passed[0]), (true, passed[1])] {
                 for point in (0..points).skip(at % nth_of_recovery).step_by(nth_of_recovery) {
-                    prepared.kill_and_reboot_in_order(at, Some((in_old, point)));
+                    machine.reboot_in_order(Some((in_old, point)));
                     kills += 1;
                 }
             }

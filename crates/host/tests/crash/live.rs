@@ -54,7 +54,7 @@ fn an_extension_that_only_adds_takes_effect_without_a_reboot_and_is_taken_back_w
         p.fail(at, What::Fail(io::ErrorKind::PermissionDenied));
         if at % 3 == 0 {
             p.fail(at, What::FailOn(io::ErrorKind::StorageFull));
-            p.kill_and_reboot_in_order(at, None);
+            p.kill_before_reboot(at).reboot_in_order(None);
         }
     }
 }
