@@ -6,15 +6,20 @@ use super::busy::fields_after_name;
 use super::jobs::Job;
 use super::terminated::EndsWithUs;
 use anyhow::Context;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::io::Read as _;
+use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long to wait for a job to exit after it was killed.
 const LAST_WAIT: Duration = Duration::from_secs(30);
-/// The pause between two checks of a job.
+/// How long a job's output may wait until it is read. Its end is seen at once.
+const READ_EVERY: Duration = Duration::from_millis(250);
+/// The pause between two checks whether a job that was killed has ended.
 const POLL: Duration = Duration::from_millis(20);
 /// Clock ticks of a second in `/proc/PID/stat`. Linux tells programs of 100 on all architectures that Rust's tests run on.
 const TICKS_A_SECOND: f64 = 100.0;
@@ -47,6 +52,7 @@ pub(super) fn run(job: &Job, log: &Path) -> anyhow::Result<Ended> {
         .spawn()
         .with_context(|| format!("cannot run {}", job.executable.display()))?;
     let _ends_with_us = EndsWithUs::new(&child);
+    let ending = Ending::of(&child);
     let start = Instant::now();
     let mut unread = String::new();
     loop {
@@ -80,7 +86,28 @@ pub(super) fn run(job: &Job, log: &Path) -> anyhow::Result<Ended> {
             }
             anyhow::bail!("it hung: ended after {} s", job.patience.as_secs());
         }
-        std::thread::sleep(POLL);
+        ending.wait(READ_EVERY);
+    }
+}
+
+/// The end of a process, to wait for: dozens of jobs that are looked at many times a second would take a part of the processors' time.
+#[derive(Debug)]
+struct Ending(Option<OwnedFd>);
+
+impl Ending {
+    fn of(child: &Child) -> Self {
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        Self(pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()))
+    }
+
+    /// Returns when the process has ended, but after this time in any case. Where the kernel has no such descriptors, it waits a
+    /// moment.
+    fn wait(&self, limit: Duration) {
+        let timeout = Timespec::try_from(limit).ok();
+        let waited = self.0.as_ref().map(|fd| poll(&mut [PollFd::new(fd, PollFlags::IN)], timeout.as_ref()));
+        if !matches!(waited, Some(Ok(_))) {
+            std::thread::sleep(POLL);
+        }
     }
 }
 
