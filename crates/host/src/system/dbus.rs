@@ -17,6 +17,7 @@ use zbus::{Connection, OwnedObjectPath, OwnedVariant, Proxy, Variant};
 use crate::paths::BOOT_ID;
 use crate::system::systemd::ServiceAction;
 use crate::system::systemd::{Rationale, Systemd, SystemdError, UnitFileState, UnitState, UnitVerb};
+use crate::system::unit_file::is_template;
 use connection::{CALL, LOGIND, SYSTEMD, is_broken, is_not_found, is_there, proxy, text};
 
 /// How long after a job its unit is looked at again.
@@ -83,8 +84,13 @@ impl DbusSystemd {
         }
     }
 
-    /// What systemd knows of units.
+    /// What systemd knows of units. Of a template it knows nothing: only an instance can run, and the name of a template in this call
+    /// is refused as a whole.
     fn listed(&mut self, units: &[&str]) -> Result<Vec<ListedUnit>> {
+        let units: Vec<&str> = units.iter().filter(|unit| !is_template(unit)).copied().collect();
+        if units.is_empty() {
+            return Ok(vec![]);
+        }
         self.run("read the state of", &units.join(" "), CALL, |c| async move {
             proxy(&c, SYSTEMD).await?.call::<_, _, Vec<ListedUnit>>("ListUnitsByNames", &(units,)).await
         })

@@ -95,8 +95,20 @@ async fn what_can_take_effect_without_a_reboot_does_and_what_fails_is_undone() {
         "inactive"
     );
     assert_eq!(untouched().await, before, "nothing of this drained or rebooted the node");
+    template(&cluster, &node).await;
     cluster.no_panic();
     cluster.stop().await;
+}
+
+/// A template is left to a reboot, after which it has instances: systemd answers no question about a template itself.
+async fn template(cluster: &Cluster, node: &NodeHandle) {
+    let boot = node.boot_id().await.unwrap();
+    let text = "[Service]\nExecStart=/bin/sleep 100004\n[Install]\nWantedBy=multi-user.target\n";
+    let units = [json!({"name": "made@.service", "contents": text})];
+    cluster.create(machine_config("70-template", "worker", config(&[], &units))).await;
+    cluster.settled("worker", 1, &["70-template"], &[]).await;
+    assert_ne!(node.boot_id().await.unwrap(), boot, "{}", said(node, "systemctl status 'made@*'").await);
+    assert_eq!(said(node, "systemctl start made@one && systemctl is-active made@one").await, "active");
 }
 
 /// A change that the kernel or systemd refuses makes the node Degraded, with the path and their message, and is undone.

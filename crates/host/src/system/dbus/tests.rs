@@ -49,3 +49,18 @@ async fn a_call_after_a_broken_connection_makes_a_new_one() {
         assert_eq!(*called.lock().unwrap(), all, "{breaks}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_does_not_run_and_systemd_is_not_asked_about_it() {
+    let root = tempfile::tempdir().unwrap();
+    let called = fake_socket(root.path(), 0);
+    let mut systemd = DbusSystemd::new(Handle::current(), root.path());
+    let said = move || {
+        let states = ["getty@.service", "w@.timer"].map(|unit| systemd.is_running(unit).ok());
+        // This socket answers nothing that can be read.
+        (states, systemd.was_started("a@.service").ok(), systemd.is_running("a@b.service").is_err())
+    };
+    let said = tokio::task::spawn_blocking(said).await.unwrap();
+    assert_eq!(said, ([Some(false); 2], Some(false), true));
+    assert_eq!(*called.lock().unwrap(), ["ListUnitsByNames"], "about the instance");
+}
