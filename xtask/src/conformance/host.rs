@@ -24,6 +24,10 @@ const FOLLOW: Duration = Duration::from_millis(20);
 /// The time limit for one step of a chain: a reboot, on a computer that boots several machines at the same time.
 const STEP_LIMIT_S: &str = "180";
 
+/// What undoes a change on trial that ends in emergency mode.
+const EMERGENCY_UNIT: &str = "machine-config-daemon-emergency.service";
+const EMERGENCY_TEXT: &str = include_str!("../../../deploy/systemd/machine-config-daemon-emergency.service");
+
 /// `/etc/shadow` counts in days since 1970, in UTC.
 const SECONDS_PER_DAY: u64 = 86_400;
 
@@ -114,6 +118,7 @@ impl Place<'_> {
             .mco_binary(&self.mco)
             .node_file("/etc/systemd/system/boots.service", 0o644, BOOTS)
             .node_unit("boots.service")
+            .node_file(&format!("/etc/systemd/system/{EMERGENCY_UNIT}"), 0o644, EMERGENCY_TEXT)
             .progress(Reporter::stderr());
         for name in ["crio", "kubelet", "chronyd"] {
             let unit = format!("{name}.service");
@@ -153,9 +158,12 @@ impl Place<'_> {
         let patch = Patch::Merge(json!({"metadata": {"annotations": notes}}));
         let nodes: Api<api::k8s::Node> = Api::all(lab.client());
         nodes.patch(node.name(), &PatchParams::default(), &patch).await?;
-        // The lab masks getty, because its machines have no consoles. On the recorded machines it was not masked.
-        let consoles = "rm -f /etc/systemd/system/getty@.service && systemctl daemon-reload";
-        node.run(["sh", "-c", consoles]).await?;
+        // The lab masks getty, because its machines have no consoles. On the recorded machines it was not masked. The other unit comes
+        // with the agent's package; an agent that does not find it installs it before the first change on trial.
+        let units = format!(
+            "rm -f /etc/systemd/system/getty@.service && systemctl daemon-reload && systemctl --quiet enable {EMERGENCY_UNIT}"
+        );
+        node.run(["sh", "-c", &units]).await?;
         point(&node, &link)?;
         let path = match chain.seed {
             Some(seed) => self.random(seed, a.steps, &node.root_of_boot()?).await?,
