@@ -199,7 +199,8 @@ fn in_use(shared: &Shared) -> BTreeSet<String> {
     named
 }
 
-/// The configs that are named in the cluster, read from the API server.
+/// The configs that are named in the cluster, read from the API server. A config goes from a build or a pool to the nodes, so nodes
+/// are read last.
 async fn named_now(shared: &Shared) -> Result<BTreeSet<String>, CallError> {
     let mut named = builds(shared).await?;
     let pools = shared.api::<MachineConfigPool>();

@@ -21,7 +21,7 @@ use api::conditions::Condition;
 use api::names::pool_condition::RENDER_DEGRADED;
 use api::render_reason::RenderReason;
 use api::text::{MAX_ANSWER_CHARS, cut};
-use client::{CallError, MissingRight, call};
+use client::{CallError, MissingRight, Pages, call};
 use futures::future::join_all;
 use kube::api::ListParams;
 use rollout::TroubleOf;
@@ -30,8 +30,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
 /// How often the caches are checked.
 const LOOK: Duration = Duration::from_millis(20);
 /// A working watch delivers changes within milliseconds. One that has not by then lists everything again, and names and
@@ -207,23 +205,24 @@ pub(crate) async fn is_current(followed: &WatchedKind) -> Result<bool, CallError
     }
 }
 
-/// A consistent read. It cannot be done with `client::Pages`, which may show two versions.
+/// A consistent read, with the version of its first page. Where a later page is of a later version, it shows more than that, and
+/// the cache has to know more.
 async fn listed(followed: &WatchedKind) -> Result<(BTreeMap<String, u64>, u64), CallError> {
-    let mut params = ListParams::default().limit(PAGE);
+    let mut params = ListParams::default();
     params.field_selector.clone_from(&followed.which.field_selector);
     params.label_selector.clone_from(&followed.which.label_selector);
     let (mut all, mut at) = (BTreeMap::new(), None);
-    loop {
+    let mut pages = Pages::of(params);
+    while let Some(params) = pages.next() {
         let what = || format!("list of {}s", followed.kind);
-        let page = call(what, followed.api.list_metadata(&params)).await?;
-        all.extend(page.items.iter().map(|o| (key_of(o), version_of(o))));
-        let version = page.metadata.resource_version.as_deref().and_then(|v| v.parse().ok());
-        let at = *at.get_or_insert_with(|| version.unwrap_or_default());
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok((all, at)),
+        let page = call(what, followed.api.list_metadata(&params)).await;
+        if let Ok(page) = &page {
+            let version = page.metadata.resource_version.as_deref().and_then(|v| v.parse().ok());
+            at.get_or_insert(version.unwrap_or_default());
         }
+        all.extend(pages.take(page)?.iter().map(|o| (key_of(o), version_of(o))));
     }
+    Ok((all, at.unwrap_or_default()))
 }
 
 #[cfg(test)]

@@ -180,16 +180,7 @@ impl Cleaner {
             call(|| "list machineosconfigs".to_owned(), shared.api::<MachineOSConfig>().list(&all)).await?;
         let builds =
             call(|| "list machineosbuilds".to_owned(), shared.api::<MachineOSBuild>().list(&all)).await?;
-        let pins =
-            call(|| "list pinnedimagesets".to_owned(), shared.api::<PinnedImageSet>().list(&all)).await;
-        let mut named = match pins {
-            Ok(sets) => {
-                let images = sets.items.into_iter().flat_map(|set| set.spec.pinned_images);
-                images.map(|image| image.name).collect()
-            }
-            Err(e) if e.is_not_found() => BTreeSet::new(),
-            Err(e) => return Err(e),
-        };
+        let mut named: BTreeSet<String> = BTreeSet::new();
         let nodes: Api<Node> = shared.api();
         let page = |params: ListParams| {
             let nodes = nodes.clone();
@@ -201,6 +192,18 @@ impl Cleaner {
             named.extend(notes.flat_map(|a| keys.iter().filter_map(|key| a.get(*key).cloned())));
         };
         pages(ListParams::default(), page, each).await?;
+        // Last, because people make them, and the list of nodes may take minutes. What a build made goes from its MachineOSConfig to the
+        // nodes, so nodes are read after those.
+        let pins =
+            call(|| "list pinnedimagesets".to_owned(), shared.api::<PinnedImageSet>().list(&all)).await;
+        match pins {
+            Ok(sets) => {
+                let images = sets.items.into_iter().flat_map(|set| set.spec.pinned_images);
+                named.extend(images.map(|image| image.name));
+            }
+            Err(e) if e.is_not_found() => {}
+            Err(e) => return Err(e),
+        }
         for watched in watched_caches(shared) {
             // A cache that nothing watches may be of any age.
             let Some(watched) = watched else { return Ok(Verdict::Later) };
