@@ -11,7 +11,8 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use std::fmt;
 
-/// The owner of the fields that are applied.
+/// The owner of the fields that are applied. It stands in objects of earlier versions, as the value of [`KEPT_BY`] does: under another
+/// name nothing that they made would be ours.
 pub(crate) const FIELD_MANAGER: &str = api::names::part::OPERATOR;
 /// The label on every object that the operator keeps, and its value. Only these are ever pruned.
 pub(crate) const KEPT_BY: (&str, &str) = ("machineconfig.dev/kept-by", api::names::part::OPERATOR);

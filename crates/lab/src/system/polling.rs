@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// The shortest pause: what happens at once is seen at once.
 const SHORTEST: Duration = Duration::from_millis(50);
-/// The longest one: states that last for half a second are still seen.
+/// The longest one: a state that lasts for this long, and for as long as a look takes, is still seen.
 const LONGEST: Duration = Duration::from_millis(250);
 /// The part of the time so far that a pause may add to it.
 const PART: u32 = 8;

@@ -210,7 +210,7 @@ async fn each_gate_stops_a_wave_until_it_passes_and_no_zone_loses_two_nodes() {
     let zones: BTreeMap<String, &str> =
         names.iter().enumerate().map(|(i, n)| (n.clone(), ["a", "b", "c"][i % 3])).collect();
     let new = cluster
-        .wait("all nodes to be done, with never two of a zone on their way", async || {
+        .watch_until("all nodes to be done, with never two of a zone on their way", async || {
             let nodes = cluster.list("Node").await;
             let away = nodes.iter().filter(|n| !is_done(n) || n["spec"]["unschedulable"] == true);
             let mut out: BTreeMap<&str, usize> = BTreeMap::new();

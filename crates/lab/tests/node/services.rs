@@ -177,7 +177,7 @@ async fn logins(cluster: &Cluster, node: &NodeHandle) {
     let with_key = updated(cluster, "the node is done", "").await;
     assert_eq!(note(&cluster.get("Node", NODE).await, "ssh"), "", "nobody has logged in yet");
     // A server that reloads its configuration does not listen for a moment.
-    let ssh = "ssh -i /root/key -o StrictHostKeyChecking=no -o BatchMode=yes -o ConnectionAttempts=30 core@127.0.0.1";
+    let ssh = "ssh -i /root/key -o StrictHostKeyChecking=no -o BatchMode=yes -o ConnectionAttempts=3 core@127.0.0.1";
     cluster
         .wait("somebody can log in", async || node.run(["sh", "-c", &format!("{ssh} true")]).await.ok())
         .await;
@@ -215,7 +215,7 @@ async fn logins(cluster: &Cluster, node: &NodeHandle) {
     node.run(["sh", "-c", block]).await.unwrap();
     cluster.create(machine_config("50-keys", "worker", config(&[key.trim()]))).await;
     updated(cluster, "the node has the keys again", &without).await;
-    // Until it has reloaded it refuses the key.
+    // Until the server has reloaded, it refuses the key.
     let soon = format!("for i in $(seq 50); do {ssh} true && exit; sleep 0.2; done; exit 1");
     node.run(["sh", "-c", &soon]).await.unwrap();
     assert_eq!(node.boot_id().await.unwrap(), boot, "keys need no reboot");

@@ -2,7 +2,7 @@
 //! operator updates the CRD or somebody applies it with kubectl. On a real API server, with CRDs of two versions.
 //!
 //! Not here: each path from one CRD to another, and the wait before objects are rewritten (unit tests of
-//! `operator::sync::storage`).
+//! `operator::stored_versions`).
 
 use crate::installation::{IMAGE, URL, installed, operator, says};
 use crate::product::Cluster;

@@ -246,6 +246,20 @@ impl Cluster {
 
     /// Polls until there is an answer; on a timeout it fails with the cluster's state.
     pub async fn wait<T>(&self, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+        self.poll(what, look, lab::pause_after).await
+    }
+
+    /// The same without longer and longer pauses, for looks that also check what must never be.
+    pub async fn watch_until<T>(&self, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+        self.poll(what, look, |_| lab::pause_after(Duration::ZERO)).await
+    }
+
+    async fn poll<T>(
+        &self,
+        what: &str,
+        look: impl AsyncFn() -> Option<T>,
+        pause: impl Fn(Duration) -> Duration,
+    ) -> T {
         let start = Instant::now();
         loop {
             if let Some(found) = look().await {
@@ -256,7 +270,7 @@ impl Cluster {
                 eprintln!("{}", self.state().await);
                 panic!("not within {LIMIT:?}: {what}{}", died.map(|e| format!("; {e}")).unwrap_or_default());
             }
-            tokio::time::sleep(lab::pause_after(start.elapsed())).await;
+            tokio::time::sleep(pause(start.elapsed())).await;
         }
     }
 
