@@ -63,6 +63,42 @@ async fn nothing_is_decided_before_every_kind_is_as_the_api_server_has_it() {
     }
 }
 
+/// The token of the first page is too old. The answer to it has another one, with which the rest comes in a later version.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_outlives_its_token_goes_on_and_demands_the_later_version() {
+    let asked = Arc::new(Mutex::new(vec![]));
+    let seen = asked.clone();
+    let shared = shared(move |request| {
+        let query = request.uri().query().unwrap_or_default();
+        let token = query.split('&').find_map(|part| part.strip_prefix("continue=")).unwrap_or_default();
+        seen.lock().unwrap().push(token.to_owned());
+        let page = |version: &str, token: &str, items: serde_json::Value| {
+            let metadata = json!({"resourceVersion": version, "continue": token});
+            answer(
+                200,
+                &json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": metadata, "items": items}),
+            )
+        };
+        match token {
+            "" => page("20", "old", json!([{"metadata": {"name": "a", "resourceVersion": "7"}}])),
+            "old" => answer(
+                410,
+                &json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old", "metadata": {"continue": "now"}}),
+            ),
+            _ => page("30", "", json!([{"metadata": {"name": "b", "resourceVersion": "25"}}])),
+        }
+    });
+    let cache = Arc::new(Store::default());
+    cache.replace(BTreeMap::new());
+    put(&cache, "a", 7);
+    put(&cache, "b", 8);
+    let followed = followed(&shared, "MachineConfig", ReadRequirement::Always, &cache);
+    assert!(!is_current(&followed).await.unwrap(), "b is older than its page");
+    put(&cache, "b", 25);
+    assert!(is_current(&followed).await.unwrap());
+    assert_eq!(*asked.lock().unwrap(), ["", "old", "now", "", "old", "now"]);
+}
+
 /// Also by a watch that drops the list that it is in whenever it is asked to list.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_takes_long_is_given_the_time() {
