@@ -19,9 +19,8 @@ use crate::watches::inputs;
 use api::k8s::{Node, ObjectMeta, ResourceExt};
 use api::names::annotation;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
-use client::{CallError, call, pages};
+use client::{CallError, Pages, call};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Preconditions};
-use kube::core::PartialObjectMeta;
 use rollout::view::NodeView;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -207,12 +206,11 @@ async fn named_now(shared: &Shared) -> Result<BTreeSet<String>, CallError> {
     let list = call(|| "list of machineconfigpools".to_owned(), pools.list(&ListParams::default())).await?;
     named.extend(list.iter().flat_map(pool_names));
     let nodes = shared.api::<Node>();
-    let page = |params: ListParams| {
-        let nodes = nodes.clone();
-        async move { call(|| "list of nodes".to_owned(), nodes.list_metadata(&params)).await }
-    };
-    let each = |node: PartialObjectMeta<Node>| named.extend(node_names(&node.metadata));
-    pages(ListParams::default(), page, each).await?;
+    let mut pages = Pages::of(ListParams::default());
+    while let Some(params) = pages.next() {
+        let page = call(|| "list of nodes".to_owned(), nodes.list_metadata(&params)).await;
+        named.extend(pages.take(page)?.iter().flat_map(|node| node_names(&node.metadata)));
+    }
     Ok(named)
 }
 

@@ -34,9 +34,8 @@ use build::pushed::{
     CleanUp, CleanUpInputs, DeletionFailure, DeletionOutcome, Pushed, PushedContent, Retry, after_deletion,
     clean_up,
 };
-use client::{Backoff, CallError, call, pages};
+use client::{Backoff, CallError, Pages, call};
 use kube::api::{Api, ListParams};
-use kube::core::PartialObjectMeta;
 use remove::Removed;
 use rollout::view::NodeView;
 use std::collections::{BTreeMap, BTreeSet};
@@ -182,16 +181,15 @@ impl Cleaner {
             call(|| "list machineosbuilds".to_owned(), shared.api::<MachineOSBuild>().list(&all)).await?;
         let mut named: BTreeSet<String> = BTreeSet::new();
         let nodes: Api<Node> = shared.api();
-        let page = |params: ListParams| {
-            let nodes = nodes.clone();
-            async move { call(|| "list nodes".to_owned(), nodes.list_metadata(&params)).await }
-        };
         let keys = [annotation::CURRENT_IMAGE, annotation::DESIRED_IMAGE, own::PREVIOUS_IMAGE];
-        let each = |node: PartialObjectMeta<Node>| {
-            let notes = node.metadata.annotations.iter();
-            named.extend(notes.flat_map(|a| keys.iter().filter_map(|key| a.get(*key).cloned())));
-        };
-        pages(ListParams::default(), page, each).await?;
+        let mut pages = Pages::of(ListParams::default());
+        while let Some(params) = pages.next() {
+            let page = call(|| "list nodes".to_owned(), nodes.list_metadata(&params)).await;
+            for node in pages.take(page)? {
+                let notes = node.metadata.annotations.iter();
+                named.extend(notes.flat_map(|a| keys.iter().filter_map(|key| a.get(*key).cloned())));
+            }
+        }
         // Last, because people make them, and the list of nodes may take minutes. What a build made goes from its MachineOSConfig to the
         // nodes, so nodes are read after those.
         let pins =
