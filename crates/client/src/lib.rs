@@ -1,9 +1,9 @@
 //! Talking to the API server: one request under a timeout ([`call`]), what its error means ([`CallError`]), the wait before the next
 //! attempt ([`Backoff`]), a request that is sent again ([`retry`]), an error with its causes as one line ([`chain`]), a patch of what
-//! differs ([`merge_patch`]), a list in pages ([`pages`]), a typed object from an untyped one ([`decode`]), what a process counts of its requests
-//! ([`ProcessCounts`]), the proxy that leads there ([`settle_proxy`]), the right that is missing ([`MissingRight`]), a watch that
-//! begins again after a failure ([`watch`]), what its error means ([`watch_status`], [`watch_is_outage`]), when it works again
-//! ([`WatchStarts`]), and which of several processes acts ([`lease`]).
+//! differs ([`merge_patch`]), a list in pages ([`pages()`]), a typed object from an untyped one ([`decode`]), what a process counts of
+//! its requests ([`ProcessCounts`]), the proxy that leads there ([`settle_proxy`]), the right that is missing ([`MissingRight`]), a
+//! watch that begins again after a failure ([`watch`]), what its error means ([`watch_status`], [`watch_is_outage`]), when it works
+//! again ([`WatchStarts`]), and which of several processes acts ([`lease`]).
 //!
 //! What it is not: caches or credentials. [`call`] never sends a request twice: the caller decides whether and when that is right.
 
