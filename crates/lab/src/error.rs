@@ -81,6 +81,16 @@ pub enum Error {
         /// The last lines of the log.
         tail: String,
     },
+    /// The kernel of a virtual machine stopped for good.
+    #[error("the kernel of machine {machine} panicked; the end of its serial log {log}:\n{tail}")]
+    Panicked {
+        /// The machine.
+        machine: String,
+        /// Its whole serial log.
+        log: PathBuf,
+        /// The last lines of the log.
+        tail: String,
+    },
     /// Somebody ended the command before the lab was up.
     #[error("interrupted; what was started is taken down")]
     Interrupted,

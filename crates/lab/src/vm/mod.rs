@@ -45,7 +45,7 @@ pub use ostree::{OstreeMachine, Registry};
 pub use qemu::Firmware;
 pub use serial::SerialMark;
 
-/// A boot takes 35 s on two emulated, idle processors, and ten times as long beside builds that keep them busy.
+/// A boot takes 35 s on an emulated, idle processor, and ten times as long beside builds that keep them busy.
 const BOOT_LIMIT: Duration = Duration::from_secs(900);
 /// Units have 10 s to stop; an emulated processor needs longer.
 const POWER_OFF_LIMIT: Duration = Duration::from_secs(120);
@@ -228,6 +228,7 @@ impl VirtualMachine {
         let start = Instant::now();
         while start.elapsed() < self.spec.boot_limit {
             running.qemu.check()?;
+            self.check_running_kernel()?;
             if running.ssh.answers().await {
                 match boot_id(&running.ssh).await {
                     Ok(id) if Some(id.as_str()) != last => {

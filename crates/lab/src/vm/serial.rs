@@ -1,5 +1,5 @@
-//! The serial port of a virtual machine: what the machine has written there since a mark, waiting for words, and power cuts at
-//! the moment at which they appear.
+//! The serial port of a virtual machine: what the machine has written there since a mark, waiting for words, power cuts at the
+//! moment at which they appear, and kernels that stopped for good.
 //!
 //! Not here: how a machine is started and stopped (`vm`).
 
@@ -11,6 +11,12 @@ use crate::vm::VirtualMachine;
 
 /// The pause between two checks of the serial log.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// The last lines of the log in the error of a kernel that stopped: the reason, the registers and the functions.
+const PANIC_LINES: usize = 60;
+/// The words of Linux's last line after a panic. It writes them only if it will not reboot by itself (`panic=0`, the default).
+/// Source: `vpanic` in the kernel's `kernel/panic.c`.
+const STOPPED: &str = "---[ end Kernel panic - not syncing";
 
 /// A point in a machine's serial log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,9 +52,11 @@ impl VirtualMachine {
     pub async fn wait_serial(&self, mark: SerialMark, words: &str) -> Result<()> {
         let start = Instant::now();
         while start.elapsed() < self.spec.boot_limit {
-            if self.serial_since(mark)?.contains(words) {
+            let since = self.serial_since(mark)?;
+            if since.contains(words) {
                 return Ok(());
             }
+            self.check_kernel(&since)?;
             tokio::time::sleep(LOOK).await;
         }
         Err(Error::Timeout {
@@ -56,6 +64,24 @@ impl VirtualMachine {
             waited: start.elapsed(),
             detail: tail(&self.serial()),
         })
+    }
+
+    /// Fails if the machine's kernel stopped for good: nobody need wait for it any longer.
+    fn check_kernel(&self, log: &str) -> Result<()> {
+        match stopped(log) {
+            true => {
+                Err(Error::Panicked { machine: self.name.clone(), log: self.serial(), tail: panic_of(log) })
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// As [`VirtualMachine::check_kernel`], from the end of the serial log.
+    pub(super) fn check_running_kernel(&self) -> Result<()> {
+        match stopped(&tail(&self.serial())) {
+            true => self.check_kernel(&plain(&String::from_utf8_lossy(&self.serial_bytes()?))),
+            false => Ok(()),
+        }
     }
 
     /// Cuts the power as soon as the machine has written these words to its serial port since a mark.
@@ -76,6 +102,17 @@ impl VirtualMachine {
         self.switch_on().await?;
         self.power_cut_at(mark, words).await
     }
+}
+
+/// Whether the log's last line is that of a kernel that stopped for good. After a power cut, the next boot writes more.
+fn stopped(log: &str) -> bool {
+    log.trim_end().lines().next_back().is_some_and(|line| line.contains(STOPPED))
+}
+
+/// The end of the log of a kernel that stopped.
+fn panic_of(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(PANIC_LINES)..].join("\n")
 }
 
 /// The text without the escape sequences that colour it (`ESC [ … letter`).
@@ -100,5 +137,17 @@ mod tests {
         let text = "[\u{1b}[0;32m  OK  \u{1b}[0m] Stopped \u{1b}[0;1;39ma.service\u{1b}[0m - It.";
         assert_eq!(plain(text), "[  OK  ] Stopped a.service - It.");
         assert_eq!(plain("cut \u{1b}[0;3"), "cut ");
+    }
+
+    #[test]
+    fn only_a_kernel_that_stopped_for_good_is_given_up() {
+        let panic = "[    7.1] Kernel panic - not syncing: Fatal exception in interrupt\n";
+        let end = "[    8.4] ---[ end Kernel panic - not syncing: Fatal exception in interrupt ]---\r\n";
+        assert!(stopped(&format!("{panic}{end}")));
+        // With `panic=1`, it says where it panicked, and reboots.
+        assert!(!stopped(&format!("{panic}[    7.2] Rebooting in 1 seconds..\n")));
+        // The power was cut, and the next boot has begun.
+        assert!(!stopped(&format!("{panic}{end}[    0.0] Linux version 6.12\n")));
+        assert!(!stopped(""));
     }
 }

@@ -11,7 +11,7 @@ mod product;
 use lab::{OrdinaryMachine, Reporter, VirtualMachine, VmImage};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Each machine has two processors, which most computers emulate: two machines at once would only slow each other down.
+/// Most computers emulate a machine's processor: two machines at once, beside other tests, would only slow each other down.
 static PLACE: Semaphore = Semaphore::const_new(1);
 
 /// A booted machine with `mco`, and its permit to run.
