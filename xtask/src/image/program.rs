@@ -42,16 +42,21 @@ pub(crate) fn release(root: &Path, target: Option<&str>) -> anyhow::Result<PathB
     Ok(folder.join("release/mco"))
 }
 
-/// The same build for this computer, but only with processor time that nobody else wants, because the tests that run meanwhile
-/// have time limits. It needs a session of its own: Linux shares processor time between sessions first (`sched(7)`, "The
-/// autogroup feature").
+/// The niceness of a release build beside tests.
+const NICENESS: u8 = 5;
+
+/// The same build for this computer, with a quarter of the processors' time and what nobody else wants: the tests that run
+/// meanwhile have time limits, but with less, it would begin to link when they have ended, for minutes on one processor. It needs
+/// a session of its own: Linux shares processor time between sessions first (`sched(7)`, "The autogroup feature"). A niceness of
+/// [`NICENESS`] has a third of the weight of 0.
 ///
 /// # Errors
 /// The build fails.
 pub(crate) fn release_in_background(root: &Path) -> anyhow::Result<()> {
-    let script = "{ echo 19 > /proc/self/autogroup; } 2>/dev/null; exec nice -n 19 \"$@\"";
+    let script =
+        format!("{{ echo {NICENESS} > /proc/self/autogroup; }} 2>/dev/null; exec nice -n {NICENESS} \"$@\"");
     let mut command = Command::new("setsid");
-    command.args(["--wait", "sh", "-c", script, "sh", env!("CARGO")]);
+    command.args(["--wait", "sh", "-c", &script, "sh", env!("CARGO")]);
     command
         .args(["rustc", "--quiet", "--package", "cli", "--bin", "mco"])
         .args(RELEASE)

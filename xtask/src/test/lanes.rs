@@ -2,7 +2,7 @@
 //!
 //! Not here: which jobs run, and in which order (`jobs.rs`).
 
-use super::busy::{Ticks, is_niced};
+use super::busy::Ticks;
 use super::child::{self, Ended};
 use super::jobs::Job;
 use anyhow::Context;
@@ -155,7 +155,7 @@ fn next_with_time(jobs: &Mutex<VecDeque<Job>>, sampling: &Mutex<()>) -> Option<J
         // Where the kernel does not say how busy the processors are, there is no spare lane.
         let before = Ticks::now()?;
         std::thread::sleep(SAMPLE);
-        let has_time = Ticks::now()?.needed_since(before, is_niced()) < BUSY_ENOUGH;
+        let has_time = Ticks::now()?.busy_since(before) < BUSY_ENOUGH;
         if has_time && gib_of_memory("MemAvailable:") >= GIB_A_LANE {
             return lock(jobs).pop_back();
         }

@@ -65,7 +65,7 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         room::check(root, scope)?;
         checks::run(root)?;
     }
-    prepare(root, scope, a.only.is_empty())?;
+    prepare(root, scope)?;
     if !a.rest.is_empty() || !a.only.is_empty() {
         // Cluster tests start the `mco` in target/debug. A whole run builds it together with its tests.
         step(root, "the mco program", &["build", "-p", "cli"])?;
@@ -89,7 +89,7 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
     println!("== building {} test programs", chosen.len());
     let built = Instant::now();
     let everything = a.only.is_empty() && left.is_empty();
-    let programs::Built { programs, files } = programs::build(root, &chosen, everything)?;
+    let programs::Built { programs, files } = build(root, scope, &chosen, everything)?;
     println!("built in {:.0} s", built.elapsed().as_secs_f64());
     let plan = jobs::plan(&programs, &left, scope, &a.only, &lanes::last_times(root))?;
     terminated::watch()?;
@@ -164,7 +164,7 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
 }
 
 /// What tests of this scope need before they are built.
-fn prepare(root: &Path, scope: Scope, everything: bool) -> anyhow::Result<()> {
+fn prepare(root: &Path, scope: Scope) -> anyhow::Result<()> {
     if scope != Scope::Unit {
         println!("== the control plane's programs");
         prepare_lab()?;
@@ -174,12 +174,32 @@ fn prepare(root: &Path, scope: Scope, everything: bool) -> anyhow::Result<()> {
         // target/debug.
         println!("== the mco program, linked as it is delivered");
         crate::image::program::for_tests(root)?;
-        if everything && scope == Scope::All {
-            // These take minutes when they are not cached, and no test should seem to hang meanwhile.
-            println!("== virtual machines");
-            crate::demo::runtime()?.block_on(lab::prepare_virtual_machines(&lab::Reporter::stderr()))?;
-        }
     }
+    Ok(())
+}
+
+/// Builds the test programs, and beside that the virtual machines, if this run needs them: one takes all processors, the other
+/// waits a lot.
+fn build(
+    root: &Path,
+    scope: Scope,
+    chosen: &[programs::Target],
+    everything: bool,
+) -> anyhow::Result<programs::Built> {
+    let machines = everything && scope == Scope::All && lab::is_root();
+    let (built, machines) = std::thread::scope(|threads| {
+        // No test should seem to hang because it makes them.
+        let machines = machines.then(|| threads.spawn(virtual_machines));
+        (programs::build(root, chosen, everything), machines.map(std::thread::ScopedJoinHandle::join))
+    });
+    joined(machines, "the virtual machines").transpose()?;
+    built
+}
+
+/// Makes the virtual machines' disks and images, or finds them in the cache.
+fn virtual_machines() -> anyhow::Result<()> {
+    println!("== virtual machines");
+    crate::demo::runtime()?.block_on(lab::prepare_virtual_machines(&lab::Reporter::stderr()))?;
     Ok(())
 }
 
