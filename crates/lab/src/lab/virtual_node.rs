@@ -22,8 +22,16 @@ use crate::simulated::fake_pods::FakePods;
 use crate::simulated::node_spec::NodeSpec;
 use crate::vm::{VirtualMachine, VmImage};
 
-/// The pause between two checks of the machine: shorter than a reboot.
+/// The pause between two looks at the machine: shorter than a reboot.
 const LOOK: Duration = Duration::from_secs(1);
+/// Longer than any test: how long one question to the machine may be without an answer.
+const FOLLOWED: Duration = Duration::from_hours(2);
+/// Ends with the unit's process or with the machine; 0 if another process has taken its place. It costs an emulated processor
+/// next to nothing, while each new connection to the ssh server is a process of its own that reads its libraries first.
+const RUNS: &str = "pid=$(systemctl show -P MainPID kubelet.service) && tail --pid=\"$pid\" -f /dev/null; \
+    systemctl -q is-active kubelet.service";
+/// Ends with 0 when the unit runs.
+const COMES_UP: &str = "until systemctl -q is-active kubelet.service; do sleep 2; done";
 const UNITS: &str = "/etc/systemd/system";
 
 /// A node that is a virtual machine. Dropping it ends the machine.
@@ -84,19 +92,24 @@ impl Lab {
     }
 }
 
-/// Sets the Node Ready or NotReady as the machine comes and goes.
+/// Sets the Node Ready or NotReady as the machine and its kubelet come and go.
 async fn follow(vm: Arc<VirtualMachine>, kubelet: Arc<FakeKubelet>) {
     loop {
-        tokio::time::sleep(LOOK).await;
-        if !vm.answers().await {
-            if kubelet.is_up() {
-                kubelet.set_down("the machine does not answer");
+        if kubelet.is_up() {
+            while says_yes(&vm, RUNS).await {
+                tokio::time::sleep(LOOK).await;
             }
-        } else if !kubelet.is_up()
-            && let Ok(boot_id) = vm.wait_booted(None).await
-            && vm.exec(["systemctl", "is-active", "kubelet.service"]).await.is_ok_and(|said| said.code == 0)
-        {
-            kubelet.set_up(&boot_id);
+            kubelet.set_down("the machine's kubelet does not run");
+        }
+        match vm.wait_booted(None).await {
+            Ok(boot_id) if says_yes(&vm, COMES_UP).await => kubelet.set_up(&boot_id),
+            // It has no power, or went down before its kubelet came up.
+            _ => tokio::time::sleep(LOOK).await,
         }
     }
+}
+
+/// Whether the script ends with 0. It does not when the machine ends first.
+async fn says_yes(vm: &VirtualMachine, script: &str) -> bool {
+    vm.exec_within(["sh", "-c", script], FOLLOWED).await.is_ok_and(|said| said.code == 0)
 }

@@ -212,14 +212,6 @@ impl VirtualMachine {
         running.ok_or_else(|| Error::Options(format!("machine {} has no power", self.name)))
     }
 
-    /// Whether its ssh server answers.
-    pub(crate) async fn answers(&self) -> bool {
-        match self.running() {
-            Ok(running) => running.ssh.answers().await,
-            Err(_) => false,
-        }
-    }
-
     /// Waits for a boot other than `last`, and returns its id.
     pub(crate) async fn wait_booted(&self, last: Option<&str>) -> Result<String> {
         // The connection that commands share belongs to the last boot.
