@@ -53,6 +53,9 @@ const POWER_OFF_LIMIT: Duration = Duration::from_secs(120);
 const EXEC_LIMIT: Duration = Duration::from_secs(120);
 /// A hundred megabytes through an emulated network card and cipher take 20 s.
 const COPY_LIMIT: Duration = Duration::from_secs(300);
+/// Ends with the boot whose id is `$1`; at once, if it has ended. New connections to see whether it has would be a third of what
+/// a machine does while an image is fetched.
+const WHILE_BOOTED: &str = r#"[ "$(cat /proc/sys/kernel/random/boot_id)" != "$1" ] || exec sleep infinity"#;
 /// The pause between two checks of a booting machine.
 const POLL: Duration = Duration::from_millis(500);
 /// How long to watch a new qemu: it ends at once if another program has just taken its port.
@@ -214,10 +217,12 @@ impl VirtualMachine {
 
     /// Waits for a boot other than `last`, and returns its id.
     pub(crate) async fn wait_booted(&self, last: Option<&str>) -> Result<String> {
-        // The connection that commands share belongs to the last boot.
         let mut running = self.running()?;
-        running.ssh.shared = None;
         let start = Instant::now();
+        if let Some(last) = last {
+            self.wait_boot_ends(&running.ssh, last).await?;
+        }
+        running.ssh.shared = None;
         while start.elapsed() < self.spec.boot_limit {
             running.qemu.check()?;
             self.check_running_kernel()?;
@@ -246,6 +251,16 @@ impl VirtualMachine {
                 tail(&self.serial())
             ),
         })
+    }
+
+    /// Waits until this boot has ended; returns at once if it had ended before. A machine that restarts closes no connection, so the
+    /// end of the command alone would be seen late.
+    async fn wait_boot_ends(&self, ssh: &Ssh, last: &str) -> Result<()> {
+        let mark = self.serial_mark()?;
+        tokio::select! {
+            _ended = ssh.exec(["sh", "-c", WHILE_BOOTED, "sh", last], self.spec.boot_limit) => Ok(()),
+            restarts = self.wait_restart(mark) => restarts,
+        }
     }
 
     /// The machine's name.

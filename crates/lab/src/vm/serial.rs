@@ -12,6 +12,11 @@ use crate::vm::VirtualMachine;
 /// The pause between two checks of the serial log.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// The pause between two checks whether the machine restarts, which takes seconds.
+const LOOK_FOR_RESTART: Duration = Duration::from_millis(250);
+/// What Linux writes before it restarts the machine, and when it will do so after a panic. Source: `kernel_restart` in the kernel's
+/// `kernel/reboot.c`, and `vpanic` in `kernel/panic.c`.
+const RESTARTS: [&str; 2] = ["reboot: Restarting system", "Rebooting in "];
 /// The last lines of the log in the error of a kernel that stopped: the reason, the registers and the functions.
 const PANIC_LINES: usize = 60;
 /// The words of Linux's last line after a panic. It writes them only if it will not reboot by itself (`panic=0`, the default).
@@ -64,6 +69,18 @@ impl VirtualMachine {
             waited: start.elapsed(),
             detail: tail(&self.serial()),
         })
+    }
+
+    /// Waits until the kernel says that it restarts the machine. There is no time limit.
+    pub(super) async fn wait_restart(&self, mark: SerialMark) -> Result<()> {
+        loop {
+            let since = self.serial_since(mark)?;
+            if RESTARTS.iter().any(|words| since.contains(words)) {
+                return Ok(());
+            }
+            self.check_kernel(&since)?;
+            tokio::time::sleep(LOOK_FOR_RESTART).await;
+        }
     }
 
     /// Fails if the machine's kernel stopped for good: nobody need wait for it any longer.
