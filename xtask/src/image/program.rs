@@ -43,12 +43,12 @@ pub(crate) fn release(root: &Path, target: Option<&str>) -> anyhow::Result<PathB
 }
 
 /// The niceness of a release build beside tests.
-const NICENESS: u8 = 5;
+const NICENESS: u8 = 2;
 
-/// The same build for this computer, with a quarter of the processors' time and what nobody else wants: the tests that run
-/// meanwhile have time limits, but with less, it would begin to link when they have ended, for minutes on one processor. It needs
-/// a session of its own: Linux shares processor time between sessions first (`sched(7)`, "The autogroup feature"). A niceness of
-/// [`NICENESS`] has a third of the weight of 0.
+/// The same build for this computer, with a share of the processors' time and what nobody else wants: the tests that run
+/// meanwhile have time limits, but with little, it would begin to link when they have ended, for minutes on one processor. It needs
+/// a session of its own: Linux shares processor time between sessions first (`sched(7)`, "The autogroup feature"), and machines of
+/// the lab count as such, too. A niceness of [`NICENESS`] has two thirds of the weight of 0.
 ///
 /// # Errors
 /// The build fails.

@@ -100,7 +100,7 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         let examples = a.only.is_empty().then(|| threads.spawn(|| examples(root)));
         // Each command is a program of its own that starts and ends.
         let commands = (a.only.is_empty() && scope != Scope::Unit).then(|| threads.spawn(|| commands(root)));
-        // The release build takes one processor for minutes. It runs while tests wait for machines that boot.
+        // It takes minutes, at the end on one processor: its share of them is in `release_in_background`.
         let release =
             with_image.then(|| threads.spawn(|| crate::image::program::release_in_background(root)));
         let done = lanes::run(root, plan.jobs, plan.beside);
@@ -192,8 +192,9 @@ fn build(
         let machines = machines.then(|| threads.spawn(virtual_machines));
         (programs::build(root, chosen, everything), machines.map(std::thread::ScopedJoinHandle::join))
     });
+    let built = built?;
     joined(machines, "the virtual machines").transpose()?;
-    built
+    Ok(built)
 }
 
 /// Makes the virtual machines' disks and images, or finds them in the cache.

@@ -26,9 +26,9 @@ use crate::vm::{VirtualMachine, VmImage};
 const LOOK: Duration = Duration::from_secs(1);
 /// Longer than any test: how long one question to the machine may be without an answer.
 const FOLLOWED: Duration = Duration::from_hours(2);
-/// Ends with the unit's process or with the machine; 0 if another process has taken its place. It costs an emulated processor
+/// Ends with the unit's process or with the machine (process 0 means that it has none); 0 if another process has taken its place. It costs an emulated processor
 /// next to nothing, while each new connection to the ssh server is a process of its own that reads its libraries first.
-const RUNS: &str = "pid=$(systemctl show -P MainPID kubelet.service) && tail --pid=\"$pid\" -f /dev/null; \
+const RUNS: &str = "pid=$(systemctl show -P MainPID kubelet.service) && [ \"$pid\" != 0 ] && tail --pid=\"$pid\" -f /dev/null; \
     systemctl -q is-active kubelet.service";
 /// Ends with 0 when the unit runs.
 const COMES_UP: &str = "until systemctl -q is-active kubelet.service; do sleep 2; done";
@@ -99,7 +99,7 @@ async fn follow(vm: Arc<VirtualMachine>, kubelet: Arc<FakeKubelet>) {
             while says_yes(&vm, RUNS).await {
                 tokio::time::sleep(LOOK).await;
             }
-            kubelet.set_down("the machine's kubelet does not run");
+            kubelet.set_down("the machine, or its kubelet, does not run");
         }
         match vm.wait_booted(None).await {
             Ok(boot_id) if says_yes(&vm, COMES_UP).await => kubelet.set_up(&boot_id),

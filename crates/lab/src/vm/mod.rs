@@ -45,7 +45,7 @@ pub use ostree::{OstreeMachine, Registry};
 pub use qemu::Firmware;
 pub use serial::SerialMark;
 
-/// A boot takes 35 s on an emulated, idle processor, and ten times as long beside builds that keep them busy.
+/// A boot takes 35 s on an emulated, idle processor, and ten times as long beside builds.
 const BOOT_LIMIT: Duration = Duration::from_secs(900);
 /// Units have 10 s to stop; an emulated processor needs longer.
 const POWER_OFF_LIMIT: Duration = Duration::from_secs(120);
@@ -253,7 +253,7 @@ impl VirtualMachine {
         })
     }
 
-    /// Waits until this boot has ended; returns at once if it had ended before. A machine that restarts closes no connection, so the
+    /// Waits until this boot has ended. A machine that restarts closes no connection, so the
     /// end of the command alone would be seen late.
     async fn wait_boot_ends(&self, ssh: &Ssh, last: &str) -> Result<()> {
         let mark = self.serial_mark()?;

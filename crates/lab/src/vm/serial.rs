@@ -53,7 +53,7 @@ impl VirtualMachine {
     /// Waits until the machine has written these words to its serial port since a mark.
     ///
     /// # Errors
-    /// It does not within the time limit for a boot.
+    /// It does not within the time limit for a boot, or its kernel stopped for good.
     pub async fn wait_serial(&self, mark: SerialMark, words: &str) -> Result<()> {
         let start = Instant::now();
         while start.elapsed() < self.spec.boot_limit {

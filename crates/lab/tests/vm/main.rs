@@ -11,7 +11,7 @@ mod product;
 use lab::{OrdinaryMachine, Reporter, VirtualMachine, VmImage};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Most computers emulate a machine's processor: two machines at once, beside other tests, would only slow each other down.
+/// For plain `cargo test`: most computers emulate a machine's processor, and two machines at once would slow each other down.
 static PLACE: Semaphore = Semaphore::const_new(1);
 
 /// A booted machine with `mco`, and its permit to run.
