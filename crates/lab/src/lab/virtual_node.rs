@@ -26,8 +26,9 @@ use crate::vm::{VirtualMachine, VmImage};
 const LOOK: Duration = Duration::from_secs(1);
 /// Longer than any test: how long one question to the machine may be without an answer.
 const FOLLOWED: Duration = Duration::from_hours(2);
-/// Ends with the unit's process or with the machine (process 0 means that it has none); 0 if another process has taken its place. It costs an emulated processor
-/// next to nothing, while each new connection to the ssh server is a process of its own that reads its libraries first.
+/// Ends with the unit's process or with the machine; process 0 means that the unit has none. The exit code is 0 if another process
+/// has taken its place. It costs an emulated processor next to nothing, while each new connection to the ssh server is a process
+/// that reads its libraries first.
 const RUNS: &str = "pid=$(systemctl show -P MainPID kubelet.service) && [ \"$pid\" != 0 ] && tail --pid=\"$pid\" -f /dev/null; \
     systemctl -q is-active kubelet.service";
 /// Ends with 0 when the unit runs.

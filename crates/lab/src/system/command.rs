@@ -30,8 +30,13 @@ pub(crate) fn is_executable(path: &Path) -> bool {
 /// At most the last 30 lines: they fit under an error message without hiding it.
 pub(crate) fn last_lines(text: &str) -> String {
     const LINES: usize = 30;
+    end_of(text, LINES)
+}
+
+/// The last `count` lines, or all if there are fewer.
+pub(crate) fn end_of(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(LINES)..].join("\n")
+    lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
 /// The result of a command.

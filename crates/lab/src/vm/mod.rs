@@ -257,8 +257,17 @@ impl VirtualMachine {
     /// end of the command alone would be seen late.
     async fn wait_boot_ends(&self, ssh: &Ssh, last: &str) -> Result<()> {
         let mark = self.serial_mark()?;
+        let limit = self.spec.boot_limit;
         tokio::select! {
-            _ended = ssh.exec(["sh", "-c", WHILE_BOOTED, "sh", last], self.spec.boot_limit) => Ok(()),
+            ended = ssh.exec(["sh", "-c", WHILE_BOOTED, "sh", last], limit) => match ended {
+                Err(Error::Timeout { waited, .. }) => Err(Error::Timeout {
+                    what: format!("the end of a boot of machine {}", self.name),
+                    waited,
+                    detail: format!("boot {last} still runs; the end of its serial log:\n{}", tail(&self.serial())),
+                }),
+                // The command ended, or the connection with the machine.
+                Ok(_) | Err(_) => Ok(()),
+            },
             restarts = self.wait_restart(mark) => restarts,
         }
     }

@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::system::command::end_of;
 use crate::system::process::tail;
 use crate::vm::VirtualMachine;
 
@@ -57,11 +58,9 @@ impl VirtualMachine {
     pub async fn wait_serial(&self, mark: SerialMark, words: &str) -> Result<()> {
         let start = Instant::now();
         while start.elapsed() < self.spec.boot_limit {
-            let since = self.serial_since(mark)?;
-            if since.contains(words) {
+            if self.has_written(mark, &[words])? {
                 return Ok(());
             }
-            self.check_kernel(&since)?;
             tokio::time::sleep(LOOK).await;
         }
         Err(Error::Timeout {
@@ -73,22 +72,30 @@ impl VirtualMachine {
 
     /// Waits until the kernel says that it restarts the machine. There is no time limit.
     pub(super) async fn wait_restart(&self, mark: SerialMark) -> Result<()> {
-        loop {
-            let since = self.serial_since(mark)?;
-            if RESTARTS.iter().any(|words| since.contains(words)) {
-                return Ok(());
-            }
-            self.check_kernel(&since)?;
+        while !self.has_written(mark, &RESTARTS)? {
             tokio::time::sleep(LOOK_FOR_RESTART).await;
         }
+        Ok(())
+    }
+
+    /// Whether the machine has written one of these texts since a mark. Fails if its kernel stopped for good before.
+    fn has_written(&self, mark: SerialMark, texts: &[&str]) -> Result<bool> {
+        let since = self.serial_since(mark)?;
+        if texts.iter().any(|text| since.contains(text)) {
+            return Ok(true);
+        }
+        self.check_kernel(&since)?;
+        Ok(false)
     }
 
     /// Fails if the machine's kernel stopped for good: nobody need wait for it any longer.
     fn check_kernel(&self, log: &str) -> Result<()> {
         match stopped(log) {
-            true => {
-                Err(Error::Panicked { machine: self.name.clone(), log: self.serial(), tail: panic_of(log) })
-            }
+            true => Err(Error::Panicked {
+                machine: self.name.clone(),
+                log: self.serial(),
+                tail: end_of(log, PANIC_LINES),
+            }),
             false => Ok(()),
         }
     }
@@ -124,12 +131,6 @@ impl VirtualMachine {
 /// Whether the log's last line is that of a kernel that stopped for good. After a power cut, the next boot writes more.
 fn stopped(log: &str) -> bool {
     log.trim_end().lines().next_back().is_some_and(|line| line.contains(STOPPED))
-}
-
-/// The end of the log of a kernel that stopped.
-fn panic_of(log: &str) -> String {
-    let lines: Vec<&str> = log.lines().collect();
-    lines[lines.len().saturating_sub(PANIC_LINES)..].join("\n")
 }
 
 /// The text without the escape sequences that colour it (`ESC [ … letter`).
