@@ -27,7 +27,8 @@ fn serve(objects: Vec<(&'static str, Vec<Value>)>, special: Vec<(&'static str, A
     serve_after(0, objects, special)
 }
 
-/// The same by a server that closes its first connections without an answer, as one that is about to stop.
+/// The same by a server that closes its first connections without an answer, as one that is about to stop. It reads a request before:
+/// an HTTP client tries again by itself, without a word, when a connection ends before the request is sent.
 fn serve_after(
     closed: usize,
     objects: Vec<(&'static str, Vec<Value>)>,
@@ -37,9 +38,15 @@ fn serve_after(
     let address = format!("http://{}", listener.local_addr().unwrap());
     let all = Arc::new((objects, special));
     std::thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok).skip(closed) {
+        for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
             let all = all.clone();
-            std::thread::spawn(move || connection(&stream, &all.0, &all.1));
+            std::thread::spawn(move || {
+                if number < closed {
+                    let _request = BufReader::new(&stream).lines().next();
+                } else {
+                    connection(&stream, &all.0, &all.1);
+                }
+            });
         }
     });
     address
