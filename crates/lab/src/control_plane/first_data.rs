@@ -74,7 +74,7 @@ fn recipe(programs: &Programs, options: &ControlPlaneOptions) -> Result<Vec<Stri
         recipe.push(format!("{} bytes of {:?}", about.len(), about.modified().ok()));
     }
     let (at, ports) = (Path::new("/"), Ports { etcd: 0, etcd_peer: 0, api_server: 0 });
-    recipe.push(format!("{:?}", etcd_spec(&etcd, at, at, &ports).args));
+    recipe.push(format!("{:?}", etcd_spec(&etcd, at, at, &ports, options.nodes).args));
     recipe.push(format!("{:?}", api_server_spec(&api_server, at, at, &ports, options).args));
     Ok(recipe)
 }

@@ -16,13 +16,16 @@ use crate::system::process::{Spec, lock};
 /// The limit on requests in flight: high, so that benchmarks measure the product and not the server's fairness queues.
 const MAX_REQUESTS: &str = "3000";
 const MAX_MUTATING_REQUESTS: &str = "1500";
-/// `GOGC` of etcd and the API server: how much garbage they let pile up, in percent of live memory (Go's default is
+/// `GOGC` of the control plane's programs: how much garbage they let pile up, in percent of live memory (Go's default is
 /// 100), up to a limit (see [`crate::memory`]). It trades memory for CPU, which is scarcer on a small machine.
 const GARBAGE: &str = "400";
+/// With fewer nodes than this, each of these programs gets one processor: Go's scheduler and garbage collector look for work on all
+/// that they may use, an eighth of what a test costs. A fleet, as in benchmarks, gets all.
+const FLEET: usize = 100;
 /// etcd's intervals in milliseconds. A member that is alone elects itself when the election's time is over: a second with the defaults,
-/// which are made for networks.
-const HEARTBEAT: u32 = 40;
-const ELECTION: u32 = 200;
+/// which are made for networks. Each heartbeat wakes etcd.
+const HEARTBEAT: u32 = 100;
+const ELECTION: u32 = 500;
 
 /// This computer's address, as machines on qemu's user network see it.
 pub(crate) const THIS_COMPUTER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 2, 2));
@@ -87,10 +90,16 @@ pub(super) fn write_certificates(dir: &Path, authority: &Authority, address: IpA
 const SERVICE_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(172, 30, 0, 1));
 const SERVICE_RANGE: &str = "172.30.0.0/16";
 
-pub(super) fn etcd_spec(program: &Path, data: &Path, logs: &Path, ports: &Ports) -> Spec {
+/// Sets Go's runtime for a cluster of this many nodes.
+fn with_go_runtime(spec: Spec, nodes: usize) -> Spec {
+    let spec = spec.env("GOGC", GARBAGE).env("GOMEMLIMIT", format!("{}MiB", memory::garbage_limit(nodes)));
+    if nodes < FLEET { spec.env("GOMAXPROCS", "1") } else { spec }
+}
+
+pub(super) fn etcd_spec(program: &Path, data: &Path, logs: &Path, ports: &Ports, nodes: usize) -> Spec {
     let client = format!("http://127.0.0.1:{}", ports.etcd);
     let peer = format!("http://127.0.0.1:{}", ports.etcd_peer);
-    Spec::new("etcd", program, logs.join("etcd.log"))
+    let spec = Spec::new("etcd", program, logs.join("etcd.log"))
         .arg(format!("--data-dir={}", data.display()))
         .arg(format!("--listen-client-urls={client}"))
         .arg(format!("--advertise-client-urls={client}"))
@@ -100,9 +109,8 @@ pub(super) fn etcd_spec(program: &Path, data: &Path, logs: &Path, ports: &Ports)
         .arg("--unsafe-no-fsync")
         .arg(format!("--heartbeat-interval={HEARTBEAT}"))
         .arg(format!("--election-timeout={ELECTION}"))
-        .arg("--log-level=warn")
-        .env("GOGC", GARBAGE)
-        .env("GOMEMLIMIT", format!("{}MiB", memory::garbage_limit(0)))
+        .arg("--log-level=warn");
+    with_go_runtime(spec, nodes)
 }
 
 pub(super) fn api_server_spec(
@@ -113,7 +121,7 @@ pub(super) fn api_server_spec(
     options: &ControlPlaneOptions,
 ) -> Spec {
     let file = |flag: &str, name: &str| format!("--{flag}={}", dir.join(name).display());
-    let mut spec = Spec::new("kube-apiserver", program, logs.join("kube-apiserver.log"))
+    let spec = Spec::new("kube-apiserver", program, logs.join("kube-apiserver.log"))
         .arg(format!("--etcd-servers=http://127.0.0.1:{}", ports.etcd))
         .arg(format!("--bind-address={}", options.address))
         .arg(format!("--advertise-address={}", options.address))
@@ -132,9 +140,8 @@ pub(super) fn api_server_spec(
         .arg("--allow-privileged=true")
         .arg(format!("--max-requests-inflight={MAX_REQUESTS}"))
         .arg(format!("--max-mutating-requests-inflight={MAX_MUTATING_REQUESTS}"))
-        .arg("--profiling=false")
-        .env("GOGC", GARBAGE)
-        .env("GOMEMLIMIT", format!("{}MiB", memory::garbage_limit(options.nodes)));
+        .arg("--profiling=false");
+    let mut spec = with_go_runtime(spec, options.nodes);
     if options.address.is_loopback() {
         // Endpoints may not be loopback addresses, and nothing in such a cluster uses this service.
         spec = spec.arg("--endpoint-reconciler-type=none");
@@ -147,7 +154,14 @@ pub(super) fn api_server_spec(
     spec.args(&options.api_server_args)
 }
 
-pub(super) fn component_spec(program: Program, path: &Path, dir: &Path, logs: &Path, config: &Path) -> Spec {
+pub(super) fn component_spec(
+    program: Program,
+    path: &Path,
+    dir: &Path,
+    logs: &Path,
+    config: &Path,
+    nodes: usize,
+) -> Spec {
     let file = |flag: &str, name: &str| format!("--{flag}={}", dir.join(name).display());
     let spec = Spec::new(program.file(), path, logs.join(format!("{}.log", program.file())))
         .arg(format!("--kubeconfig={}", config.display()))
@@ -155,6 +169,7 @@ pub(super) fn component_spec(program: Program, path: &Path, dir: &Path, logs: &P
         .arg("--secure-port=0")
         .arg("--kube-api-qps=500")
         .arg("--kube-api-burst=1000");
+    let spec = with_go_runtime(spec, nodes);
     match program {
         Program::ControllerManager => spec
             .arg(file("service-account-private-key-file", "sa.key"))

@@ -40,8 +40,9 @@ use crate::system::process::{Process, Signal, Spec, lock};
 /// A control plane from the cache is ready after 2.5 s on an idle 2-core machine; a busy one may take more than ten
 /// times that.
 const READY_LIMIT: Duration = Duration::from_secs(90);
-/// The pause between two checks of `/readyz`: short compared with the 2.5 s that the start takes.
-const READY_POLL: Duration = Duration::from_millis(50);
+/// The pause between two checks of `/readyz`: short compared with the 2.5 s that the start takes. Each check costs the API server a few
+/// milliseconds.
+const READY_POLL: Duration = Duration::from_millis(100);
 /// The time limit for one `/readyz` request: while the server starts, it may accept a connection and not answer.
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
 /// A free port may be taken before the program binds it. So the start is tried this often.
@@ -168,7 +169,8 @@ impl ControlPlane {
         let admin_file = folder.join("kubeconfig");
         write_private(&admin_file, &kubeconfig(&url, &authority.cert(), &admin))?;
 
-        let etcd_spec = etcd_spec(&programs.existing(Program::Etcd)?, &etcd_data, &logs, &ports);
+        let etcd_spec =
+            etcd_spec(&programs.existing(Program::Etcd)?, &etcd_data, &logs, &ports, options.nodes);
         let etcd = Process::spawn(etcd_spec.clone(), folder.path())?;
         let api_server_spec =
             api_server_spec(&programs.existing(Program::ApiServer)?, &dir, &logs, &ports, options);
@@ -201,7 +203,14 @@ impl ControlPlane {
         ] {
             if wanted {
                 let config = plane.identity(user, groups)?;
-                let spec = component_spec(program, &programs.existing(program)?, &dir, &logs, &config);
+                let spec = component_spec(
+                    program,
+                    &programs.existing(program)?,
+                    &dir,
+                    &logs,
+                    &config,
+                    options.nodes,
+                );
                 lock(&plane.others).push(Process::spawn(spec, plane.folder.path())?);
             }
         }
