@@ -114,7 +114,7 @@ impl Lab {
             scheduler: spec.scheduler,
             api_server_args: spec.api_server_args.clone(),
             nodes: spec.count(),
-            definitions: spec.controller.then(our_definitions),
+            definitions: (spec.controller || spec.definitions).then(our_definitions),
             ..ControlPlaneOptions::default()
         };
         let mut ground = None;

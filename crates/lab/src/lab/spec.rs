@@ -61,6 +61,8 @@ pub struct LabSpec {
     pub daemon: bool,
     /// Whether our objects are installed and our controller runs.
     pub controller: bool,
+    /// Whether the cluster has our CustomResourceDefinitions from the start, as with a controller.
+    pub definitions: bool,
     /// The controller's templates.
     pub templates: Option<PathBuf>,
     /// Additional arguments for `mco daemon start`.
@@ -116,6 +118,7 @@ impl Default for LabSpec {
             mco_binary: None,
             daemon: true,
             controller: false,
+            definitions: false,
             templates: None,
             daemon_args: Vec::new(),
             kubectl: false,
@@ -269,6 +272,12 @@ impl LabBuilder {
     /// Sets whether our objects are installed (`mco install`) and our controller runs (`mco controller start`).
     pub fn controller(mut self, wanted: bool) -> Self {
         self.spec.controller = wanted;
+        self
+    }
+
+    /// Sets whether the cluster has our CustomResourceDefinitions from the start.
+    pub fn definitions(mut self, wanted: bool) -> Self {
+        self.spec.definitions = wanted;
         self
     }
 

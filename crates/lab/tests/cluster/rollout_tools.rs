@@ -5,7 +5,7 @@
 
 use crate::product;
 use crate::product::controllers::Controller;
-use crate::product::{Cluster, condition, is_done, lab, machine_config, note, one_file, text};
+use crate::product::{Cluster, condition, defined, is_done, machine_config, note, one_file, text};
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ fn value(metrics: &str, series: &str) -> Option<f64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_administrator_sees_stops_and_measures_a_rollout() {
-    let Some(builder) = lab() else { return };
+    let Some(builder) = defined() else { return };
     let cluster = Cluster::start(builder.nodes(NODES).simulated().reboot_time(Duration::from_secs(3))).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

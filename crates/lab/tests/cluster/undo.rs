@@ -3,7 +3,7 @@
 //! Not here: the other tools during a rollout (`rollout_tools`).
 
 use crate::product;
-use crate::product::{Cluster, condition, is_done, lab, machine_config, note, one_file, text};
+use crate::product::{Cluster, condition, defined, is_done, machine_config, note, one_file, text};
 use crate::rollout_tools::{CHANGE, controller};
 use serde_json::{Value, json};
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn undo_pins_a_pool_until_it_is_released() {
-    let Some(builder) = lab() else { return };
+    let Some(builder) = defined() else { return };
     let cluster = Cluster::start(builder.nodes(2).simulated().reboot_time(Duration::from_secs(1))).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

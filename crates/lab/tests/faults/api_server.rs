@@ -6,7 +6,7 @@
 
 use crate::product::controllers::{Controller, all_well, middle, slow};
 use crate::product::observer::Observer;
-use crate::product::{Cluster, lab, note};
+use crate::product::{Cluster, defined, note};
 use lab::{ApiProxy, Call, Verdict};
 use serde_json::json;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ async fn the_observer_sees_one_too_many(cluster: &Cluster) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rollout_survives_two_minutes_without_the_api_server() {
-    let Some(builder) = lab() else { return };
+    let Some(builder) = defined() else { return };
     let cluster = Cluster::start(builder.nodes(6).simulated().reboot_time(REBOOT)).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
     cluster.patch("MachineConfigPool", "worker", json!({"spec": {"maxUnavailable": 2}})).await;
@@ -68,7 +68,7 @@ fn every_third(
 /// One rollout for each fault. The fault lasts from beginning to end, for the controller and the daemons.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rollout_survives_failing_requests_and_watches() {
-    let Some(builder) = lab() else { return };
+    let Some(builder) = defined() else { return };
     let builder = builder.nodes(6).simulated().reboot_time(REBOOT).daemon_faults(true);
     let cluster = Cluster::start(builder).await;
     let daemons = cluster.lab.daemon_faults().unwrap();
@@ -165,7 +165,7 @@ async fn a_rollout_survives_failing_requests_and_watches() {
 /// continue.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_with_unanswered_patches_blocks_no_other_pool() {
-    let Some(builder) = lab() else { return };
+    let Some(builder) = defined() else { return };
     let cluster = Cluster::start(builder.nodes(4).simulated().reboot_time(REBOOT)).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
     let proxy = ApiProxy::start(cluster.lab.control_plane()).await.unwrap();

@@ -8,7 +8,7 @@
 
 use crate::product::controllers::{Controller, all_well, faketime, middle, slow};
 use crate::product::observer::Observer;
-use crate::product::{Cluster, MCO, lab, note, text};
+use crate::product::{Cluster, MCO, defined, note, text};
 use lab::{ApiProxy, Call, Fault, FaultProxy, Verdict};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -82,7 +82,7 @@ async fn takes_over(cluster: &Cluster, what: &str, new: &Controller, observer: &
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rollout_survives_changes_of_leader() {
-    let Some(builder) = lab() else { return };
+    let Some(builder) = defined() else { return };
     let cluster = Cluster::start(builder.nodes(NODES).simulated().reboot_time(REBOOT)).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
     let (one, two) = (Candidate::new(&cluster, "one").await, Candidate::new(&cluster, "two").await);
@@ -164,7 +164,7 @@ fn note_lists(call: &Call<'_>, lists: &Lists) {
 /// caches long before it led; when it takes over it lists only names and versions again.
 #[tokio::test(flavor = "multi_thread")]
 async fn late_patches_of_a_dead_leader_are_refused() {
-    let Some(builder) = lab() else { return };
+    let Some(builder) = defined() else { return };
     let cluster = Cluster::start(builder.nodes(4).simulated().reboot_time(Duration::from_secs(3))).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
     let plane = cluster.lab.control_plane();
@@ -238,7 +238,7 @@ async fn late_patches_of_a_dead_leader_are_refused() {
 /// leader's watch has never shown it that config, but it must not send any node back to an older one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_with_silent_watches_sends_no_node_back() {
-    let Some(builder) = lab() else { return };
+    let Some(builder) = defined() else { return };
     let cluster = Cluster::start(builder.nodes(3).simulated().reboot_time(REBOOT)).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
     let plane = cluster.lab.control_plane();
@@ -296,7 +296,7 @@ async fn a_leader_with_silent_watches_sends_no_node_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rollout_works_with_controller_clocks_a_minute_off() {
     let Some(library) = faketime() else { return };
-    let Some(builder) = lab() else { return };
+    let Some(builder) = defined() else { return };
     let cluster = Cluster::start(builder.nodes(6).simulated().reboot_time(REBOOT)).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
     cluster.patch("MachineConfigPool", "worker", json!({"spec": {"maxUnavailable": 2}})).await;

@@ -6,7 +6,7 @@
 
 use crate::product::controllers::{Controller, all_well, middle, slow};
 use crate::product::observer::Observer;
-use crate::product::{Cluster, MCO, is_done, lab, note, text, with_controller};
+use crate::product::{Cluster, MCO, defined, is_done, note, text, with_controller};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -211,7 +211,7 @@ async fn a_rollout_survives_a_restore_of_etcd() {
     if !lab::require_root() {
         return;
     }
-    let Some(builder) = lab() else { return };
+    let Some(builder) = defined() else { return };
     let cluster = Cluster::start(builder.nodes(1).real()).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
     let controller = Controller::alone(&cluster, cluster.lab.kubeconfig());

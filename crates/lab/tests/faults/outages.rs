@@ -2,7 +2,7 @@
 //! completes.
 
 use crate::product::controllers::{Controller, all_well, middle, slow};
-use crate::product::{Cluster, lab, note};
+use crate::product::{Cluster, defined, note};
 use lab::{Fault, FaultProxy};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ const SILENCE: Duration = Duration::from_secs(15);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rollout_survives_the_loss_of_the_api_server_of_the_controller_and_of_a_node() {
-    let Some(builder) = lab() else { return };
+    let Some(builder) = defined() else { return };
     let builder = builder.nodes(NODES).simulated().reboot_time(Duration::from_secs(1));
     let cluster = Cluster::start(builder).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
@@ -70,7 +70,7 @@ async fn a_rollout_survives_the_loss_of_the_api_server_of_the_controller_and_of_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_resumes_after_its_network_dropped_all_packets() {
-    let Some(builder) = lab() else { return };
+    let Some(builder) = defined() else { return };
     let builder = builder.nodes(3).simulated().reboot_time(Duration::from_secs(1));
     let cluster = Cluster::start(builder).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);

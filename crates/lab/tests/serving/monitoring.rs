@@ -9,7 +9,7 @@
 
 use crate::parts::{Part, free_address};
 use crate::product::controllers::Controller;
-use crate::product::{Cluster, lab, machine_config, one_file};
+use crate::product::{Cluster, defined, machine_config, one_file};
 use crate::prometheus::{self, query};
 use daemon::StartOptions;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -66,7 +66,7 @@ async fn alerts_fire_and_dashboards_are_filled() {
     }
     alerts(folder).await;
 
-    let Some(builder) = lab() else { return };
+    let Some(builder) = defined() else { return };
     let cluster = Cluster::start(builder.nodes(3).simulated().reboot_time(Duration::from_millis(50))).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
     let metrics = free_address();

@@ -7,7 +7,7 @@
 use crate::installation::{IMAGE, URL, here, operator, set};
 use crate::openshift::certificate;
 use crate::parts::speak_as;
-use crate::product::{Cluster, lab, text};
+use crate::product::{Cluster, defined, text};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ async fn follows(cluster: &Cluster, what: &str, ca: &str, not_at: Option<&str>) 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_ca_of_the_api_server_arrives_and_an_older_one_does_not_come_back() {
-    let Some(builder) = lab() else { return };
+    let Some(builder) = defined() else { return };
     let cluster = Cluster::start(builder.nodes(1).simulated()).await;
     let said = cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await;
     assert_eq!(said.code, 0, "{said:?}");

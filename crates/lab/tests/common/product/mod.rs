@@ -58,6 +58,11 @@ pub fn lab() -> Option<LabBuilder> {
     Some(builder.progress(Reporter::stderr()))
 }
 
+/// As [`lab`], with our definitions, for tests that install and are not about that: an API server takes seconds to serve new kinds.
+pub fn defined() -> Option<LabBuilder> {
+    Some(lab()?.definitions(true))
+}
+
 /// The statically linked program, for images: a single file without libraries. `None`: skipped, with a message.
 pub fn delivered() -> Option<PathBuf> {
     let program = lab::delivered_mco();
