@@ -112,12 +112,11 @@ fn job(view: &View) -> Option<Job> {
     if !settled {
         return Some(Job::Check { config: base });
     }
-    if node.desired.is_empty() && node.current.is_empty() {
-        // The disk is right if the Node object was deleted and created again.
-        return Some(Job::Finish { config: base });
-    }
     if node.desired.is_empty() {
-        return None;
+        // The disk is right if the Node object was deleted and created again. The new one may have a current config already: a
+        // write that was on its way to the old one.
+        let known = node.current.is_empty() || disk.current.is_some();
+        return known.then_some(Job::Finish { config: base });
     }
     // Do not apply the config alone either: the image was built to contain what the config asks of the system.
     if node.desired_image != config_and_image(&base).1 && !disk.takes_images {

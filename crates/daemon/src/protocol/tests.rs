@@ -18,6 +18,16 @@ use jiff::SignedDuration;
 const FREE: Cost = Cost { drain: false, reboot: false };
 const REBOOT: Cost = Cost { drain: true, reboot: true };
 
+/// Numerical Recipes' generator: enough for choosing, and the same on every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
+
 fn at(second: i64) -> Moment {
     Moment::START + SignedDuration::from_secs(second)
 }
@@ -114,8 +124,9 @@ fn the_next_action_follows_from_disk_and_node() {
         ("in step but never said so", mk_view("test1", "test1", "test1", ""), "write"),
         ("in step again after a failure", mk_view("test1", "test1", "test1", "Degraded"), "write"),
         ("applied, not said yet", mk_view("test2", "test1", "test2", "Working"), "write"),
-        ("no wish yet", mk_view("test1", "test1", "", "Done"), "wait"),
+        ("no wish yet", mk_view("", "test1", "", "Done"), "wait"),
         ("a Node made anew", mk_view("test1", "", "", ""), "write"),
+        ("a Node made anew that got a write for the old one", mk_view("test1", "test1", "", "Done"), "write"),
         ("wanted before it was ever seen", mk_view("", "", "test1", ""), "mco-empty-mc>test1"),
         ("nothing anywhere", mk_view("", "", "", ""), "join"),
         ("left to the roll-out", mk_view("", EMPTY_CONFIG, EMPTY_CONFIG, "Done"), "idle"),

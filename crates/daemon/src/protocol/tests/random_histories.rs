@@ -1,11 +1,12 @@
 //! Random histories of a node: restarts, failures, changes of the desired config, people who cordon, a slow
-//! controller, changes on trial and an API server that does not answer. Whatever happened, once nothing changes any more the node must end in the desired config, uncordoned,
-//! and say so.
+//! controller, changes on trial, an API server that does not answer, and a Node object that is made again. Whatever happened,
+//! once nothing changes any more the node must end in the desired config, uncordoned, and say so.
 
 use super::super::{
     Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, NodeFacts, Phase, RebootFact,
     StateBefore, TrialFacts, TrialObservation, TriedFacts, View, Waiting, step,
 };
+use super::Dice;
 use crate::protocol::clock::Moment;
 use crate::protocol::join::first_annotations;
 use api::names::{annotation as a, own};
@@ -14,22 +15,12 @@ use host::{Check, UnitRun, UnitState};
 use jiff::SignedDuration;
 
 /// More histories find nothing more; these take a moment.
-const HISTORIES: u64 = 5000;
+const HISTORIES: u64 = 6000;
 /// A whole update takes about a dozen steps; this is an endless loop.
 const TOO_MANY: usize = 60;
 
 /// How often a node on trial is looked at.
 const BETWEEN_LOOKS: SignedDuration = SignedDuration::from_secs(5);
-
-/// Numerical Recipes' generator: enough for choosing, and the same on every run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-}
 
 /// What moving between two configs costs: the names say it.
 fn cost(from: &str, to: &str) -> Cost {
@@ -77,6 +68,19 @@ impl World {
     fn restart(&mut self) {
         self.view.phase = Phase::Idle;
         self.view.checked = false;
+    }
+
+    /// The Node object is deleted and registered again. A write that the agent has just sent may arrive at the new one: only a
+    /// conditional write names the object that it is for.
+    fn node_is_made_again(&mut self) {
+        let sent = step(&self.view);
+        let old = std::mem::take(&mut self.view.node);
+        self.view.node =
+            NodeFacts { seen: old.seen, ready: old.ready, boot_id: old.boot_id, ..NodeFacts::default() };
+        self.person = false;
+        if let Action::Write { changes, conditional: false, .. } = sent {
+            self.write(changes);
+        }
     }
 
     fn controller_answers(&mut self) {
@@ -270,7 +274,8 @@ impl World {
 
     fn something_happens(&mut self, dice: &mut Dice) {
         let names = ["a-costly", "b-free", "c-free", "d-costly"];
-        match dice.roll(14) {
+        match dice.roll(15) {
+            14 if dice.roll(4) == 0 => self.node_is_made_again(),
             9 => self.view.disk.open = true,
             11 => {
                 let images = ["", "q.io/os@sha256:a", "q.io/os@sha256:b"];
