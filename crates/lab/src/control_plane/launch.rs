@@ -22,6 +22,8 @@ const GARBAGE: &str = "400";
 /// With fewer nodes than this, each of these programs gets one processor: Go's scheduler and garbage collector look for work on all
 /// that they may use, an eighth of what a test costs. A fleet, as in benchmarks, gets all.
 const FLEET: usize = 100;
+/// The environment variable that limits Go's runtime to one processor. Source: <https://pkg.go.dev/runtime#hdr-Environment_Variables>.
+pub(crate) const ONE_PROCESSOR: (&str, &str) = ("GOMAXPROCS", "1");
 /// etcd's intervals in milliseconds. A member that is alone elects itself when the election's time is over: a second with the defaults,
 /// which are made for networks. Each heartbeat wakes etcd.
 const HEARTBEAT: u32 = 100;
@@ -93,7 +95,7 @@ const SERVICE_RANGE: &str = "172.30.0.0/16";
 /// Sets Go's runtime for a cluster of this many nodes.
 fn with_go_runtime(spec: Spec, nodes: usize) -> Spec {
     let spec = spec.env("GOGC", GARBAGE).env("GOMEMLIMIT", format!("{}MiB", memory::garbage_limit(nodes)));
-    if nodes < FLEET { spec.env("GOMAXPROCS", "1") } else { spec }
+    if nodes < FLEET { spec.env(ONE_PROCESSOR.0, ONE_PROCESSOR.1) } else { spec }
 }
 
 pub(super) fn etcd_spec(program: &Path, data: &Path, logs: &Path, ports: &Ports, nodes: usize) -> Spec {

@@ -5,12 +5,14 @@
 //! - images are already in containerd, under the lab's names;
 //! - control groups are of version 1, and the nodes share this computer's disk, memory and kernel settings;
 //! - etcd does not sync to disk (a node's reboot loses nothing: its disk is this computer's), and serves its health
-//!   without TLS.
+//!   without TLS;
+//! - Go's runtime of each program gets one processor, because all nodes share those of this computer.
 
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
+use crate::control_plane::launch::ONE_PROCESSOR;
 use crate::control_plane::programs::KUBERNETES_VERSION;
 use crate::error::{Error, Result};
 use crate::kubeadm::images::{ETCD_TAG, REPOSITORY};
@@ -83,6 +85,7 @@ impl JoinCredentials {
 /// For `kubeadm init` on the first control-plane node. `endpoint` is the balancer's address. With `certificate_key`, 32
 /// bytes in hex, other control-plane nodes decrypt the cluster's certificates.
 pub(crate) fn init(first: Member<'_>, endpoint: IpAddr, certificate_key: &str) -> String {
+    let envs = json!([{"name": ONE_PROCESSOR.0, "value": ONE_PROCESSOR.1}]);
     documents(&[
         json!({
             "apiVersion": "kubeadm.k8s.io/v1beta4",
@@ -101,9 +104,13 @@ pub(crate) fn init(first: Member<'_>, endpoint: IpAddr, certificate_key: &str) -
             "networking": {
                 "serviceSubnet": "10.96.0.0/16", "podSubnet": "10.244.0.0/16", "dnsDomain": "cluster.local",
             },
+            "apiServer": {"extraEnvs": envs},
+            "controllerManager": {"extraEnvs": envs},
+            "scheduler": {"extraEnvs": envs},
             "etcd": {"local": {
                 "dataDir": "/var/lib/etcd",
                 "imageTag": ETCD_TAG,
+                "extraEnvs": envs,
                 "extraArgs": [
                     {"name": "unsafe-no-fsync", "value": "true"},
                     {"name": "listen-metrics-urls", "value": format!("http://0.0.0.0:{ETCD_HEALTH_PORT}")},

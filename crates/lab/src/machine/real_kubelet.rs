@@ -7,6 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::control_plane::launch::ONE_PROCESSOR;
 use crate::machine::image::PAUSE_IMAGE;
 use crate::machine::layout::Places;
 use crate::machine::node_file::NodeFile;
@@ -120,9 +121,15 @@ pub(crate) fn setup(kubelet: Kubelet<'_>, places: &Places, program: &Path, archi
     }
 }
 
-/// What any kubelet on a node of the lab needs in addition: containerd with a pod network, and control groups.
+/// What any kubelet on a node of the lab needs in addition: containerd with a pod network, and control groups. All nodes share this
+/// computer's processors, so Go's runtime of the kubelet and of containerd gets one.
 pub(crate) fn containerd(index: usize) -> Vec<NodeFile> {
     vec![
+        NodeFile::new(
+            "etc/systemd/system.conf.d/20-go.conf",
+            0o644,
+            format!("[Manager]\nDefaultEnvironment={}={}\n", ONE_PROCESSOR.0, ONE_PROCESSOR.1),
+        ),
         NodeFile::new("etc/containerd/config.toml", 0o644, containerd_config()),
         NodeFile::new("etc/cni/net.d/10-lab.conflist", 0o644, cni_config(index)),
         NodeFile::new("etc/crictl.yaml", 0o644, "runtime-endpoint: unix:///run/containerd/containerd.sock\n"),

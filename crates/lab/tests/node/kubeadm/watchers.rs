@@ -33,8 +33,8 @@ impl Drop for Task {
 
 /// The time limit for a write; after it, the outcome is unknown.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
-/// The pause between two writes: a rollout sees some thousand of them.
-const WRITE_PAUSE: Duration = Duration::from_millis(150);
+/// The pause between two writes: a rollout sees a thousand of them.
+const WRITE_PAUSE: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Default)]
 struct Written {
