@@ -46,6 +46,8 @@ pub(super) fn run(job: &Job, log: &Path) -> anyhow::Result<Ended> {
         // Cargo sets these variables for the tests that it runs.
         .env("CARGO", env!("CARGO"))
         .env("CARGO_MANIFEST_DIR", &job.folder)
+        // For API servers, etcd and kubectl: several jobs share the processors, and Go's runtime looks for work on all of them.
+        .env("GOMAXPROCS", "1")
         .stdin(Stdio::null())
         .stderr(out.try_clone()?)
         .stdout(out)

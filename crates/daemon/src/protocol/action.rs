@@ -115,8 +115,6 @@ pub enum Waiting {
     Boot,
     /// The deletion of the Node.
     Deletion,
-    /// The controller, to set the desired config.
-    Desired,
     /// Another desired image, or none: the host cannot run this one.
     Image,
     /// The drain controller, to drain the node.

@@ -38,16 +38,15 @@ fn decide(view: &View) -> Action {
         Ok(()) => return Action::ForgetTried,
         Err(again) => again,
     };
-    if view.node.deleted && job != Some(Job::Recover) {
+    if view.node.deleted && job != Job::Recover {
         return wait(Waiting::Deletion);
     }
-    if !view.node.seen && !job.as_ref().is_some_and(Job::is_local) {
+    if !view.node.seen && !job.is_local() {
         return Action::Wait { why: Waiting::Node, until: again };
     }
     if should_leave_host(view) {
         return Action::Leave { asked: view.node.leave.clone() };
     }
-    let Some(job) = job else { return wait(Waiting::Desired) };
     if let Phase::Failed(failure) = &view.phase
         && failure.job == job
         && let Some(action) = hold(view, failure)
@@ -71,32 +70,32 @@ fn confirm_job(view: &View) -> Action {
     view.disk.trial.as_ref().map_or(Action::ObserveTrial, |trial| confirm(view, trial))
 }
 
-/// The current job. `None`: nothing until the controller names a config.
-fn job(view: &View) -> Option<Job> {
+/// The current job.
+fn job(view: &View) -> Job {
     let (node, disk) = (&view.node, &view.disk);
     if disk.open {
-        return Some(Job::Recover);
+        return Job::Recover;
     }
     // Before anything that waits for the kubelet or the API server: they may never come.
     if disk.trial.as_ref().is_some_and(|trial| trial.begun) {
-        return Some(Job::Confirm);
+        return Job::Confirm;
     }
     if let RebootFact::Owed { config, .. } | RebootFact::Rebooted { config, .. } = &disk.reboot
         && !abandons_reboot(view, config)
     {
-        return Some(Job::Reboot { config: config.clone() });
+        return Job::Reboot { config: config.clone() };
     }
     if disk.annotations_file {
-        return Some(Job::AdoptFile);
+        return Job::AdoptFile;
     }
     let blank = node.current.is_empty() && disk.current.is_none();
     if blank && node.desired.is_empty() {
-        return Some(Job::Join);
+        return Job::Join;
     }
     let base = view.config_on_disk();
     if disk.force && !blank {
         let to = if node.desired.is_empty() { base.clone() } else { node.desired_state() };
-        return Some(Job::Update(ConfigPair { from: base, to }));
+        return Job::Update(ConfigPair { from: base, to });
     }
     // A host that has drifted from its config may still move to another one: the update itself checks for drift that
     // it does not repair.
@@ -110,23 +109,22 @@ fn job(view: &View) -> Option<Job> {
     let nothing_to_compare = blank || base == EMPTY_CONFIG;
     let settled = view.checked || nothing_to_compare || drifted && leaves;
     if !settled {
-        return Some(Job::Check { config: base });
+        return Job::Check { config: base };
     }
     if node.desired.is_empty() {
         // The disk is right if the Node object was deleted and created again. The new one may have a current config already: a
         // write that was on its way to the old one.
-        let known = node.current.is_empty() || disk.current.is_some();
-        return known.then_some(Job::Finish { config: base });
+        return Job::Finish { config: base };
     }
     // Do not apply the config alone either: the image was built to contain what the config asks of the system.
     if node.desired_image != config_and_image(&base).1 && !disk.takes_images {
-        return Some(Job::RefuseImage);
+        return Job::RefuseImage;
     }
-    Some(if node.wants_other(&base) {
+    if node.wants_other(&base) {
         Job::Update(ConfigPair { from: base, to: node.desired_state() })
     } else {
         Job::Finish { config: base }
-    })
+    }
 }
 
 /// The action for a failure whose job may not be retried yet. `None`: it may be retried.
@@ -241,9 +239,11 @@ fn finish(view: &View, config: &str) -> Action {
         }
     }
     // A Node object that was created again gets its desired config from the disk. The controller may change it
-    // afterwards.
+    // afterwards. A config that was tried and undone stays the desired one: if the node seemed to want another, the refusal would
+    // be forgotten, and the controller would send the node to that config once more.
     if node.desired.is_empty() {
-        let (name, image) = config_and_image(config);
+        let asked = view.disk.tried.as_ref().map_or(config, |tried| &tried.config);
+        let (name, image) = config_and_image(asked);
         changes.insert(annotation::DESIRED_CONFIG, name.to_owned());
         changes.insert(annotation::DESIRED_IMAGE, image.to_owned());
         return Action::Write { changes, notes, cordon: None, conditional: true };

@@ -124,7 +124,7 @@ fn the_next_action_follows_from_disk_and_node() {
         ("in step but never said so", mk_view("test1", "test1", "test1", ""), "write"),
         ("in step again after a failure", mk_view("test1", "test1", "test1", "Degraded"), "write"),
         ("applied, not said yet", mk_view("test2", "test1", "test2", "Working"), "write"),
-        ("no wish yet", mk_view("", "test1", "", "Done"), "wait"),
+        ("no record and no wish", mk_view("", EMPTY_CONFIG, "", "Done"), "write"),
         ("a Node made anew", mk_view("test1", "", "", ""), "write"),
         ("a Node made anew that got a write for the old one", mk_view("test1", "test1", "", "Done"), "write"),
         ("wanted before it was ever seen", mk_view("", "", "test1", ""), "mco-empty-mc>test1"),
@@ -141,7 +141,6 @@ fn the_next_action_follows_from_disk_and_node() {
             Action::Idle => "idle".to_owned(),
             Action::Prepare(ConfigPair { from, to }) => format!("{from}>{to}"),
             Action::Write { .. } => "write".to_owned(),
-            Action::Wait { why: Waiting::Desired, .. } => "wait".to_owned(),
             Action::Join => "join".to_owned(),
             other => panic!("{about}: {other:?}"),
         };

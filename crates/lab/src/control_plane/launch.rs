@@ -19,9 +19,6 @@ const MAX_MUTATING_REQUESTS: &str = "1500";
 /// `GOGC` of the control plane's programs: how much garbage they let pile up, in percent of live memory (Go's default is
 /// 100), up to a limit (see [`crate::memory`]). It trades memory for CPU, which is scarcer on a small machine.
 const GARBAGE: &str = "400";
-/// With fewer nodes than this, each of these programs gets one processor: Go's scheduler and garbage collector look for work on all
-/// that they may use, an eighth of what a test costs. A fleet, as in benchmarks, gets all.
-const FLEET: usize = 100;
 /// The environment variable that limits Go's runtime to one processor. Source: <https://pkg.go.dev/runtime#hdr-Environment_Variables>.
 pub(crate) const ONE_PROCESSOR: (&str, &str) = ("GOMAXPROCS", "1");
 /// etcd's intervals in milliseconds. A member that is alone elects itself when the election's time is over: a second with the defaults,
@@ -94,8 +91,7 @@ const SERVICE_RANGE: &str = "172.30.0.0/16";
 
 /// Sets Go's runtime for a cluster of this many nodes.
 fn with_go_runtime(spec: Spec, nodes: usize) -> Spec {
-    let spec = spec.env("GOGC", GARBAGE).env("GOMEMLIMIT", format!("{}MiB", memory::garbage_limit(nodes)));
-    if nodes < FLEET { spec.env(ONE_PROCESSOR.0, ONE_PROCESSOR.1) } else { spec }
+    spec.env("GOGC", GARBAGE).env("GOMEMLIMIT", format!("{}MiB", memory::garbage_limit(nodes)))
 }
 
 pub(super) fn etcd_spec(program: &Path, data: &Path, logs: &Path, ports: &Ports, nodes: usize) -> Spec {

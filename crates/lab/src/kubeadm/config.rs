@@ -6,7 +6,7 @@
 //! - control groups are of version 1, and the nodes share this computer's disk, memory and kernel settings;
 //! - etcd does not sync to disk (a node's reboot loses nothing: its disk is this computer's), and serves its health
 //!   without TLS;
-//! - Go's runtime of each program gets one processor, because all nodes share those of this computer.
+//! - Go's runtime of each program of the control plane gets one processor, because all nodes share those of this computer.
 
 use std::net::IpAddr;
 

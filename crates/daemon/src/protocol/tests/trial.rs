@@ -1,6 +1,6 @@
 //! A change on trial: when it is confirmed, when it is undone, and when a config that was undone may be tried again.
 
-use super::{at, mk_view, owed};
+use super::{at, mk_view, owed, pair, write};
 use crate::protocol::phase::Phase;
 use crate::protocol::{
     Action, RebootFact, StateBefore, TrialFacts, TrialObservation, TriedFacts, View, Waiting, step,
@@ -47,6 +47,16 @@ fn look(units: &[UnitState]) -> TrialObservation {
 fn looked(mut view: View, earlier: Option<TrialObservation>, last: TrialObservation) -> View {
     view.phase = Phase::OnTrial { last, earlier };
     view
+}
+
+#[test]
+fn a_node_that_is_made_again_still_refuses_what_was_tried_and_undone() {
+    let mut view = mk_view("a", "", "", "");
+    let config = "b".to_owned();
+    view.disk.tried = Some(TriedFacts { config, check: Check::Node, retry: false, in_doubt: false });
+    write(&mut view);
+    assert_eq!((view.node.current.as_str(), view.node.desired.as_str()), ("a", "b"));
+    assert_eq!(step(&view), Action::Prepare(pair("a", "b")), "which refuses it");
 }
 
 #[test]

@@ -197,8 +197,8 @@ impl Cluster {
         command.arg("--kubeconfig").arg(self.lab.kubeconfig()).args(args).current_dir(repository());
         // Its default is a folder for each API server in the home of whoever runs the tests, for ever.
         command.env("KUBECACHEDIR", self.lab.folder().join("kubectl-cache"));
-        // It runs for a tenth of a second, and some tests run it a hundred times: one thread, and less collection of garbage.
-        command.env("GOMAXPROCS", "1").env("GOGC", "400");
+        // It runs for a tenth of a second, and some tests run it a hundred times: less collection of garbage.
+        command.env("GOGC", "400");
         self.run(command).await
     }
 
