@@ -110,11 +110,11 @@ pub mod annotation {
     pub const TEMPLATE_LAYERS: &str = "machineconfiguration.openshift.io/template-layers";
     /// Node: the rendered MachineConfig in effect. Written by the daemon.
     pub const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
-    /// Node: the rendered MachineConfig to move to. Written by the controller.
+    /// Node: the rendered MachineConfig to move to. Written by the controller, and by the daemon for a Node that has none.
     pub const DESIRED_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
     /// Node: the layered OS image in effect. Written by the daemon.
     pub const CURRENT_IMAGE: &str = "machineconfiguration.openshift.io/currentImage";
-    /// Node: the layered OS image to move to. Written by the controller.
+    /// Node: the layered OS image to move to. Written together with the desired config.
     pub const DESIRED_IMAGE: &str = "machineconfiguration.openshift.io/desiredImage";
     /// Node: the daemon's state, one of [`super::state`].
     pub const STATE: &str = "machineconfiguration.openshift.io/state";
