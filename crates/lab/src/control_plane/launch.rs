@@ -19,8 +19,6 @@ const MAX_MUTATING_REQUESTS: &str = "1500";
 /// `GOGC` of the control plane's programs: how much garbage they let pile up, in percent of live memory (Go's default is
 /// 100), up to a limit (see [`crate::memory`]). It trades memory for CPU, which is scarcer on a small machine.
 const GARBAGE: &str = "400";
-/// The environment variable that limits Go's runtime to one processor. Source: <https://pkg.go.dev/runtime#hdr-Environment_Variables>.
-pub(crate) const ONE_PROCESSOR: (&str, &str) = ("GOMAXPROCS", "1");
 /// etcd's intervals in milliseconds. A member that is alone elects itself when the election's time is over: a second with the defaults,
 /// which are made for networks. Each heartbeat wakes etcd.
 const HEARTBEAT: u32 = 100;

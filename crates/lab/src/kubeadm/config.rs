@@ -12,10 +12,10 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use crate::control_plane::launch::ONE_PROCESSOR;
 use crate::control_plane::programs::KUBERNETES_VERSION;
 use crate::error::{Error, Result};
 use crate::kubeadm::images::{ETCD_TAG, REPOSITORY};
+use crate::machine::real_kubelet::ONE_PROCESSOR;
 
 /// The port of every API server, and of the load balancer in front of them.
 pub(crate) const API_PORT: u16 = 6443;

@@ -7,7 +7,6 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::control_plane::launch::ONE_PROCESSOR;
 use crate::machine::image::PAUSE_IMAGE;
 use crate::machine::layout::Places;
 use crate::machine::node_file::NodeFile;
@@ -17,6 +16,8 @@ pub const KUBELET_UNIT: &str = "kubelet.service";
 /// The unit that prepares control groups for containerd and the kubelet.
 pub(crate) const PREPARE_UNIT: &str = "lab-kubelet-prepare.service";
 const ARCHIVE: &str = "/usr/local/share/pause.tar";
+/// The environment variable that limits Go's runtime to one processor. Source: <https://pkg.go.dev/runtime#hdr-Environment_Variables>.
+pub(crate) const ONE_PROCESSOR: (&str, &str) = ("GOMAXPROCS", "1");
 
 /// The files, programs and units that are added to a node.
 #[derive(Debug, Clone)]
