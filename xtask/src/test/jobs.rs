@@ -120,10 +120,10 @@ pub(super) fn runs(target: &Target, scope: Scope) -> bool {
     }
 }
 
-/// Whether the name of a program, or of one of its tests, contains one of the words.
+/// Whether the name of a program, or of one of its modules or tests, contains one of the words.
 pub(super) fn names(target: &Target, words: &[String]) -> bool {
-    let tests = || target.tests_in_source().unwrap_or_default();
-    fits(&target.title(), words) || target.kind == Kind::Test && tests().iter().any(|test| fits(test, words))
+    let inside = || [target.modules_in_source(), target.tests_in_source()].into_iter().flatten().flatten();
+    fits(&target.title(), words) || target.kind == Kind::Test && inside().any(|name| fits(&name, words))
 }
 
 fn fits(title: &str, words: &[String]) -> bool {

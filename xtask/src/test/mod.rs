@@ -28,7 +28,7 @@ use std::time::Instant;
 /// `cargo xtask test`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask test                          everything, as CI does (30 minutes warm)\n  cargo xtask test --quick                  before you commit\n  cargo xtask test --unit                   while you work\n  cargo xtask test --only faults            one theme: programs or tests with this in their name\n  cargo xtask test -- drains_wait           one plain `cargo test`"
+    after_help = "Examples:\n  cargo xtask test                          everything, as CI does (30 minutes warm)\n  cargo xtask test --quick                  before you commit\n  cargo xtask test --unit                   while you work\n  cargo xtask test --only faults            one theme: programs, modules or tests with this in their name\n  cargo xtask test -- drains_wait           one plain `cargo test`"
 )]
 pub(crate) struct Test {
     /// Only tests that need neither a cluster nor a machine (2 minutes warm on two cores)
@@ -37,7 +37,7 @@ pub(crate) struct Test {
     /// Without virtual machines, clusters made by kubeadm, and browsers (10 minutes warm on two cores)
     #[arg(long, conflicts_with = "unit")]
     quick: bool,
-    /// Only programs and tests with this word in their name; repeat it for several. Formatting, generated files and the
+    /// Only programs, modules and tests with this word in their name; repeat it for several. Formatting, generated files and the
     /// documentation's examples are not checked
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
@@ -82,7 +82,7 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
     if !a.only.is_empty() {
         all.retain(|target| jobs::names(target, &a.only));
         if all.is_empty() {
-            bail!("no program and no test has {} in its name", a.only.join(" or "));
+            bail!("no program, module or test has {} in its name", a.only.join(" or "));
         }
     }
     let (chosen, left): (Vec<_>, Vec<_>) = all.into_iter().partition(|t| jobs::runs(t, scope));
@@ -92,6 +92,12 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
     let programs::Built { programs, files } = build(root, scope, &chosen, everything)?;
     println!("built in {:.0} s", built.elapsed().as_secs_f64());
     let plan = jobs::plan(&programs, &left, scope, &a.only, &lanes::last_times(root))?;
+    if plan.jobs.is_empty() && plan.beside.is_empty() {
+        bail!(
+            "no test that runs has {} in its name or in that of its module; --unit and --quick leave tests out",
+            a.only.join(" or ")
+        );
+    }
     terminated::watch()?;
     let with_image = scope == Scope::All && a.only.is_empty() && lab::is_root();
     let before = busy::Ticks::now();
@@ -101,8 +107,12 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         // Each command is a program of its own that starts and ends.
         let commands = (a.only.is_empty() && scope != Scope::Unit).then(|| threads.spawn(|| commands(root)));
         // It takes minutes, at the end on one processor: its share of them is in `release_in_background`.
-        let release =
-            with_image.then(|| threads.spawn(|| crate::image::program::release_in_background(root)));
+        let release = with_image.then(|| {
+            threads.spawn(|| {
+                let built = crate::image::program::release_in_background(root);
+                built.inspect_err(|error| println!("FAILED  the release build: {error:#}"))
+            })
+        });
         let done = lanes::run(root, plan.jobs, plan.beside);
         let [release, examples, commands] =
             [release, examples, commands].map(|thread| thread.map(std::thread::ScopedJoinHandle::join));
@@ -119,14 +129,15 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
     let book = match scope == Scope::All && a.only.is_empty() {
         true => {
             println!("== the book");
-            crate::docs::build(root).map(|at| println!("{}", at.display()))
+            let built = crate::docs::build(root).map(|at| println!("{}", at.display()));
+            built.inspect_err(|error| println!("FAILED  the book: {error:#}"))
         }
         false => Ok(()),
     };
     let image = match release {
         Some(Ok(())) => {
             println!("== the image, from the release build");
-            crate::image::check(root)
+            crate::image::check(root).inspect_err(|error| println!("FAILED  the image: {error:#}"))
         }
         Some(Err(error)) => Err(error),
         None => Ok(()),

@@ -60,6 +60,21 @@ impl Target {
         }
         Ok(tests)
     }
+
+    /// The names of the program's modules, from its files.
+    pub(super) fn modules_in_source(&self) -> anyhow::Result<Vec<String>> {
+        Ok(sources(&self.source)?.iter().filter_map(|file| module(file)).collect())
+    }
+}
+
+/// The name of the module that a file has, or of the one whose folder it stands in.
+fn module(file: &Path) -> Option<String> {
+    let named = match file.file_stem()?.to_str()? {
+        "main" => return None,
+        "mod" => file.parent()?.file_name()?.to_str()?,
+        name => name,
+    };
+    Some(named.to_owned())
 }
 
 /// A program's source files: one file, or everything in the folder of its `main.rs`.
@@ -244,6 +259,9 @@ mod tests {
         assert_eq!(executable("warning: no JSON"), None);
         assert_eq!(files(r#"{"filenames": ["/t/a.rlib", "/t/a.rmeta"]}"#).len(), 2);
         assert!(files("warning: no JSON").is_empty());
+        let modules = ["main.rs", "faults/mod.rs", "lost_objects.rs"]
+            .map(|file| module(&Path::new("/w/tests").join(file)));
+        assert_eq!(modules, [None, Some("faults".to_owned()), Some("lost_objects".to_owned())]);
         assert_eq!(
             listed("m::one: test\nm::bench: benchmark\ntwo: test\n\n2 tests, 1 benchmarks\n"),
             ["m::one", "two"]
