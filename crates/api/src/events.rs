@@ -189,6 +189,9 @@ reasons! {
         GotSigtermDuringUpdate: Warning, "Node";
         /// Somebody else rebooted the machine while a config waited for a window, and the agent applied that config.
         WaitingConfigTaken: Normal, "Node";
+        /// Somebody else rebooted the machine while a config waited for a window, and that config could not be applied. The
+        /// message says why. The config goes on waiting.
+        WaitingConfigNotTaken: Warning, "Node";
         /// A certificate of the cluster could not be written on the host; the message has path and remedy.
         CertificatesNotWritten: Warning, "Node";
         /// A change that can cut the node off was not confirmed in time and was undone. The message says what failed.

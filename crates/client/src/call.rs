@@ -67,9 +67,19 @@ impl CallError {
         self.code() == Some(code) && !self.by_admission()
     }
 
-    /// 409: the object changed since it was read, or it exists already. Decide again.
+    /// 409: the object changed since it was read, or it exists already. Decide again. A patch that named another object's
+    /// `metadata.uid` counts (see [`Self::is_other_object`]).
     pub fn is_conflict(&self) -> bool {
-        self.is_own_answer(409)
+        self.is_own_answer(409) || self.is_other_object()
+    }
+
+    /// The object of this name is not the one that the patch was made for: it was deleted and created again since. The patch named
+    /// the `metadata.uid` of the earlier one. The API server refuses to change a UID: the code is that of an invalid object (422),
+    /// and the cause names the field.
+    pub fn is_other_object(&self) -> bool {
+        let causes = self.status().and_then(|status| status.details.as_ref()).map(|details| &details.causes);
+        self.is_own_answer(422)
+            && causes.is_some_and(|all| all.iter().any(|cause| cause.field == "metadata.uid"))
     }
 
     /// 404: the object, its namespace or its kind does not exist.
@@ -94,7 +104,8 @@ impl CallError {
         self.is_not_found() || self.is_forbidden()
     }
 
-    /// 422: the object is not valid, or a `test` of a JSON patch no longer holds.
+    /// 422: the object is not valid, a `test` of a JSON patch no longer holds, or the object is another one (see
+    /// [`Self::is_other_object`]).
     pub fn is_invalid(&self) -> bool {
         self.code() == Some(422)
     }
@@ -108,7 +119,9 @@ impl CallError {
     /// Only a change of the object, of permissions or of an admission policy ends that. A webhook may deny with any
     /// code.
     pub fn is_refused(&self) -> bool {
-        !self.is_policy_not_ready() && (self.by_admission() || self.code().is_some_and(Self::is_refusal))
+        !self.is_policy_not_ready()
+            && !self.is_other_object()
+            && (self.by_admission() || self.code().is_some_and(Self::is_refusal))
     }
 
     /// Whether the API server cannot apply an admission policy yet, and refuses everything that the policy is for. One that has
@@ -120,8 +133,9 @@ impl CallError {
     }
 
     /// Whether an admission webhook or an admission policy denied the request. The answer has no field for that, only the
-    /// sentences of Kubernetes' `apiserver`: `admission webhook "W" denied the request: …` and `… is forbidden:
-    /// ValidatingAdmissionPolicy 'P' with binding 'B' denied request: …`.
+    /// sentences of Kubernetes' `apiserver`: `admission webhook "W" denied the request: …`, in newer versions after `… is
+    /// forbidden: ` or `Internal error occurred: `, and `… is forbidden: ValidatingAdmissionPolicy 'P' with binding 'B' denied
+    /// request: …`. Source: <https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook/errors/statuserror.go>.
     pub fn by_admission(&self) -> bool {
         self.status().is_some_and(denied)
     }
@@ -136,6 +150,7 @@ impl CallError {
     /// credentials count too.
     pub fn is_client_error(&self) -> bool {
         !self.is_policy_not_ready()
+            && !self.is_other_object()
             && self.code().is_some_and(|code| (400..500).contains(&code) && ![408, 409, 429].contains(&code))
     }
 
@@ -171,8 +186,12 @@ fn policy_not_ready(status: &Status) -> bool {
 
 /// See [`CallError::by_admission`].
 fn denied(status: &Status) -> bool {
-    let said = &status.message;
-    let by_webhook = said.starts_with("admission webhook ") && said.contains(" denied the request");
+    let said = status.message.as_str();
+    let after = |text| said.split_once(text).map(|(_, rest)| rest);
+    let by_webhook = [Some(said), after(" is forbidden: "), after("Internal error occurred: ")]
+        .into_iter()
+        .flatten()
+        .any(|said| said.starts_with("admission webhook ") && said.contains(" denied the request"));
     let by_policy = said
         .split_once("ValidatingAdmissionPolicy '")
         .is_some_and(|(_, rest)| rest.contains("' with binding '") && rest.contains("' denied request"));
@@ -268,6 +287,9 @@ mod tests {
     #[test]
     fn each_error_of_the_api_server_has_its_class() {
         let hook = "admission webhook \"policy.example.com\" denied the request: not today";
+        let hook_by_object = "nodes \"n\" is forbidden: admission webhook \"policy.example.com\" denied the request: not today";
+        let hook_internal =
+            "Internal error occurred: admission webhook \"policy.example.com\" denied the request: not today";
         let policy = "nodes \"n\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not today";
         let not_ready = "pools \"p\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: \
                          failed to find resource referenced by paramKind: 'example.com/v1, Kind=Settings'";
@@ -299,6 +321,10 @@ mod tests {
             (500, hook, &["refused"]),
             (503, hook, &["refused"]),
             (403, hook, &["forbidden", "refused", "client"]),
+            // As newer API servers say it.
+            (403, hook_by_object, &["forbidden", "refused", "client"]),
+            (409, hook_by_object, &["refused"]),
+            (500, hook_internal, &["refused"]),
             // One that cannot be reached denies nothing.
             (500, "failed calling webhook \"policy.example.com\": no", &["unanswered", "server", "outage"]),
             (403, policy, &["forbidden", "refused", "client"]),
@@ -308,6 +334,19 @@ mod tests {
             (409, "as the admission webhook said, denied the request", &["conflict"]),
         ] {
             assert_eq!(classes(&answered(code, message)), want, "{code} {message}");
+        }
+        // As an API server answers a patch that names the UID of a Node that was deleted and created again. A webhook may answer with
+        // the same cause.
+        let immutable = "Node \"n\" is invalid: metadata.uid: Invalid value: \"b\": field is immutable";
+        for (message, want) in
+            [(immutable, &["conflict", "invalid"][..]), (hook, &["invalid", "refused", "client"])]
+        {
+            let mut status = Status::failure(message, "Invalid").with_code(422);
+            let details = serde_json::json!({"causes": [{"field": "metadata.uid"}]});
+            status.details = Some(serde_json::from_value(details).unwrap());
+            let error = kube::Error::Api(Box::new(status));
+            let error = CallError::Api { what: "patch Node n".to_owned(), source: Box::new(error) };
+            assert_eq!(classes(&error), want, "{message}");
         }
         let timeout = CallError::Timeout { what: "get Node n".to_owned(), after: Duration::from_secs(7) };
         let broken = kube::Error::Service("connection refused".into());

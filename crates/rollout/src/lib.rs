@@ -52,5 +52,5 @@ pub use status::pinned_text;
 pub use target::{BuildState, ImageWait, Layering, OsBuildView, OsConfigView, Target};
 
 pub use updates::{PastUpdate, past_updates};
-pub use view::roles::{Cluster, is_control_plane};
+pub use view::roles::{Cluster, is_control_plane, is_role_with_etcd};
 pub use wait_history::{PastWaits, WaitHistory, past_waits};

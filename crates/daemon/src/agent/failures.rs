@@ -5,7 +5,7 @@
 use super::{Agent, Next};
 use crate::protocol::clock::Moment;
 use crate::protocol::{
-    AgentNote, Failure, FailureKind, Job, Phase, backoff, disturbing_backoff, outage_backoff,
+    AgentNote, Failure, FailureKind, Job, NodeFacts, Phase, backoff, disturbing_backoff, outage_backoff,
 };
 use api::events::AgentEvent;
 use client::{CallError, jitter};
@@ -14,6 +14,18 @@ use client::{CallError, jitter};
 const CONFLICTS_ARE_OVER_SOONER: i32 = 16;
 
 impl Agent {
+    /// Handles a write to the Node that failed. If another Node has its name now, that one is read: the watch may not show it for
+    /// minutes.
+    pub(super) async fn write_failed(&mut self, error: &CallError) -> Next {
+        if error.is_other_object() {
+            match self.cluster.own_node().await {
+                Ok(node) => self.take_node(NodeFacts::of(&node)),
+                Err(error) => return self.wait_after_error(&error),
+            }
+        }
+        self.wait_after_error(error)
+    }
+
     /// Handles a failed call to the API server: nothing is lost, and the agent looks again after a while.
     pub(super) fn wait_after_error(&mut self, error: &CallError) -> Next {
         self.failed_calls = self.failed_calls.saturating_add(1);

@@ -25,9 +25,9 @@ impl Agent {
         // A Node that has a config keeps its annotations: the file is from an earlier installation of this machine.
         if self.view.node.current.is_empty() {
             let notes = notes.into_iter().filter(|(k, _)| is_ours(k)).collect();
-            match self.cluster.annotate_from_file(&notes).await {
+            match self.cluster.annotate_from_file(&notes, &self.view.node).await {
                 Ok(node) => self.take_answer(&node),
-                Err(error) => return self.wait_after_error(&error),
+                Err(error) => return self.write_failed(&error).await,
             }
         }
         match self.host(|m| m.retire_first_annotations().and_then(|()| m.facts())).await {

@@ -303,15 +303,14 @@ impl Agent {
         if changes.is_empty() && cordon.is_none() {
             return Next::Wait(None);
         }
-        let at = conditional.then(|| self.view.node.resource_version.clone());
-        match self.cluster.annotate(&changes, cordon, at.as_deref()).await {
+        match self.cluster.annotate(&changes, cordon, &self.view.node, conditional).await {
             Ok(node) => self.take_answer(&node),
             Err(error) => {
                 if let Some(cordon) = cordon.filter(|_| error.is_client_error()) {
                     let (back, why) = (cordon == Cordon::End, error.chain());
                     self.reporter.report(&self.view, &Milestone::NotCordoned { back, why });
                 }
-                return self.wait_after_error(&error);
+                return self.write_failed(&error).await;
             }
         }
         match cordon {

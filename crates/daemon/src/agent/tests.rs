@@ -2,6 +2,8 @@
 //!
 //! Not here: tests of the decisions (`protocol::tests`), or of agents against an API server (in the `lab` crate).
 
+mod node_writes;
+
 use super::*;
 use crate::cluster::report::Reporting;
 use crate::metrics::Metrics;
@@ -32,11 +34,21 @@ fn agent_of(
     os: Box<dyn OsBackend>,
 ) -> (Agent, watch::Sender<Option<NodeFacts>>) {
     let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+    agent_of_server(dir, period, faults, os, client)
+}
+
+fn agent_of_server(
+    dir: &std::path::Path,
+    period: Duration,
+    faults: Arc<dyn Faults>,
+    os: Box<dyn OsBackend>,
+    client: kube::Client,
+) -> (Agent, watch::Sender<Option<NodeFacts>>) {
     let root = Root::open_with(dir, Options { sync: false, owners: false }, faults).unwrap();
     let systemd = Box::new(FakeSystemd::new(&root));
     let machine = Arc::new(Machine::new(Host::new(root, systemd, os)));
     let settings = Settings {
-        reporting: Reporting { events: false, progress: false },
+        reporting: Reporting { events: true, progress: false },
         watch_disk: false,
         drift_period: Some(period),
         trouble: None,

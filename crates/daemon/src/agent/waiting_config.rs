@@ -6,26 +6,28 @@
 //! update like all others whose reboot has begun.
 //!
 //! A change that needs no reboot waits for its window. So does a change of the operating system, which takes longer than a
-//! shutdown. If the change cannot be made, the Node says so. After a power cut at that moment, the node's desired config is
-//! the new one: the agent applies it after the boot, as if the window were open.
+//! shutdown. If the change cannot be made, an event says why, `desiredConfig` is set back, and the config goes on waiting. After a
+//! power cut, or if the API server does not answer at that moment, the node's desired config may be the new one: the agent applies
+//! it after the boot, as if the window were open.
 //!
 //! Not here: which nodes may do this (see `protocol::waiting_config`), nor the reboot.
 
 use super::Agent;
 use crate::node::machine::PlannedUpdate;
-use crate::protocol::waiting_config::applicable_at_shutdown;
-use crate::protocol::{AgentNote, Changes, ConfigPair};
+use crate::protocol::waiting_config::{AfterFailure, after_failure, applicable_at_shutdown};
+use crate::protocol::{AgentNote, Changes, ConfigPair, NodeFacts};
 use api::events::AgentEvent;
 use api::names::{annotation, own, state};
+use client::CallError;
 use std::time::Duration;
 
-/// How long reading and planning may take: a machine that shuts down waits for it.
+/// How long reading and planning may take, and setting `desiredConfig` back: a machine that shuts down waits for it.
 const LIMIT: Duration = Duration::from_secs(20);
 
 impl Agent {
     /// Applies the config that waits for a window, if the whole machine shuts down.
     pub(super) async fn apply_waiting_config(&mut self) {
-        if self.view.node.waiting.is_empty() || applicable_at_shutdown(&self.view).is_none() {
+        if applicable_at_shutdown(&self.view).is_none() {
             return;
         }
         match self.host(|m| Ok(m.host().is_stopping()?)).await {
@@ -43,10 +45,7 @@ impl Agent {
         let (pair, work) = match planned {
             Ok(Some(planned)) => planned,
             Ok(None) => return,
-            Err(why) => {
-                tracing::warn!(%why, "the waiting config cannot be planned while the machine shuts down, and is not applied");
-                return;
-            }
+            Err(why) => return self.report_not_taken(&self.view.node.waiting, &why),
         };
         let told = Changes::from([
             (annotation::DESIRED_CONFIG, pair.to.clone()),
@@ -54,14 +53,14 @@ impl Agent {
             // Its time is counted from now, not from an earlier way to the same config.
             (own::SENT, format!("{} {}", pair.to, jiff::Timestamp::now())),
         ]);
-        let at = self.view.node.resource_version.clone();
-        match self.cluster.annotate(&told, None, Some(&at)).await {
+        match self.cluster.annotate(&told, None, &self.view.node, true).await {
             Ok(node) => self.take_answer(&node),
             Err(error) => {
-                tracing::warn!(
-                    error = error.chain(),
-                    "the Node cannot be written, so the waiting config is not applied"
-                );
+                self.report_not_taken(&pair.to, &error.chain());
+                // It may have been written all the same.
+                if error.is_unanswered() {
+                    self.set_back(&pair, true).await;
+                }
                 return;
             }
         }
@@ -77,17 +76,70 @@ impl Agent {
                 );
                 self.report_events(&[AgentNote::new(AgentEvent::WaitingConfigTaken, text)]);
             }
-            Err(error) => {
-                tracing::error!(%error, to = %pair.to, "the waiting config cannot be applied");
-                let back = Changes::from([
-                    (annotation::DESIRED_CONFIG, pair.from),
-                    (annotation::STATE, state::DONE.to_owned()),
-                ]);
-                if let Err(error) = self.cluster.annotate(&back, None, None).await {
-                    tracing::error!(error = error.chain(), "desiredConfig of the Node could not be set back");
-                }
+            Err(error) => self.waiting_config_failed(&pair, &error.to_string()).await,
+        }
+    }
+
+    /// Reports a change that failed, and takes it back on the Node unless the host is in its new config all the same.
+    async fn waiting_config_failed(&mut self, pair: &ConfigPair, why: &str) {
+        self.read_disk_state().await;
+        match after_failure(&self.view.disk, pair) {
+            AfterFailure::InNewConfig => {
+                tracing::error!(%why, to = %pair.to, "the waiting config is applied, but a later step has failed");
+            }
+            AfterFailure::Undone => {
+                self.report_not_taken(&pair.to, why);
+                self.set_back(pair, true).await;
+            }
+            AfterFailure::Unfinished => {
+                self.report_not_taken(&pair.to, &format!("{why}. The undo is completed after the boot"));
+                self.set_back(pair, false).await;
             }
         }
+    }
+
+    fn report_not_taken(&self, config: &str, why: &str) {
+        tracing::error!(to = %config, %why, "the waiting config is not applied");
+        let text = format!(
+            "The waiting config {config} could not be applied while this machine was shutting down, and goes on waiting: {why}"
+        );
+        self.report_events(&[AgentNote::new(AgentEvent::WaitingConfigNotTaken, text)]);
+    }
+
+    /// Sets `desiredConfig` back to the config that the host is in, unless somebody has sent the node elsewhere meanwhile. With
+    /// `done`: nothing of the change is left on the host.
+    async fn set_back(&mut self, pair: &ConfigPair, done: bool) {
+        match tokio::time::timeout(LIMIT, self.try_set_back(pair, done)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::error!(error = error.chain(), "desiredConfig of the Node could not be set back");
+            }
+            Err(_) => tracing::error!(
+                "desiredConfig of the Node could not be set back: no answer within {} s",
+                LIMIT.as_secs()
+            ),
+        }
+    }
+
+    async fn try_set_back(&mut self, pair: &ConfigPair, done: bool) -> Result<(), CallError> {
+        // It is not on its way any more: if it is sent again, its time is counted from then.
+        let mut back =
+            Changes::from([(annotation::DESIRED_CONFIG, pair.from.clone()), (own::SENT, String::new())]);
+        if done {
+            back.insert(annotation::STATE, state::DONE.to_owned());
+        }
+        let cluster = &self.cluster;
+        let answer = client::retry::on_conflict(|| async {
+            let node = cluster.own_node().await?;
+            let seen = NodeFacts::of(&node);
+            if seen.desired_state() != pair.to || seen.current_state() != pair.from {
+                return Ok(node);
+            }
+            cluster.annotate(&back, None, &seen, true).await
+        });
+        let node = answer.await?;
+        self.take_answer(&node);
+        Ok(())
     }
 
     /// Plans the waiting config, by the Node as it is now. `None`: it is not applied at this shutdown.
@@ -98,7 +150,7 @@ impl Agent {
         let Some(pair) = applicable_at_shutdown(&self.view) else { return Ok(None) };
         let (cost, work) = self.plan(&pair).await.map_err(|error| error.to_string())?;
         if !cost.reboot || work.needs_fetch() {
-            tracing::info!(to = %pair.to, "the waiting config needs no reboot, or another operating system: it is not applied at this shutdown");
+            tracing::info!(to = %pair.to, "the waiting config is not applied at this shutdown: it needs no reboot, or it changes the operating system");
             return Ok(None);
         }
         Ok(Some((pair, work)))

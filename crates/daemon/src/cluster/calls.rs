@@ -3,7 +3,7 @@
 //!
 //! Not here: the watch of the agent's own Node (see [`crate::cluster::own_node`]).
 
-use crate::protocol::{AgentNote, Changes, Cordon, EMPTY_CONFIG};
+use crate::protocol::{AgentNote, Changes, Cordon, EMPTY_CONFIG, NodeFacts};
 use api::k8s::{Event, Node, ObjectMeta, ObjectReference, Time};
 use api::names::{CLUSTER, CONTROLLER_CONFIG, NAMESPACE, annotation};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
@@ -61,16 +61,18 @@ impl Cluster {
         Duration::from_millis(self.last.load(Ordering::Relaxed))
     }
 
-    /// Sets annotations on the agent's own Node, and its cordon, in one patch. With `only_at`: only if the Node is
-    /// still at that resource version.
+    /// Sets annotations on the agent's own Node, and its cordon, in one patch. `seen` is the Node that this was decided by. If
+    /// another Node of that name was created since, or with `unchanged` if anybody has changed this one, nothing is written, and
+    /// the error is a conflict. Before the agent has seen its Node, it has no UID to name, and writes to whichever Node there is.
     pub(crate) async fn annotate(
         &self,
         changes: &Changes,
         cordon: Option<Cordon>,
-        only_at: Option<&str>,
+        seen: &NodeFacts,
+        unchanged: bool,
     ) -> Result<Node, CallError> {
-        let mut patch = json!({ "metadata": { "annotations": changes } });
-        for key in [annotation::CURRENT_IMAGE, annotation::DESIRED_IMAGE, own::PREVIOUS_IMAGE] {
+        let mut patch = json!({ "metadata": { "uid": seen.uid, "annotations": changes } });
+        for key in [annotation::CURRENT_IMAGE, annotation::DESIRED_IMAGE, own::PREVIOUS_IMAGE, own::SENT] {
             if changes.get(key).is_some_and(String::is_empty) {
                 patch["metadata"]["annotations"][key] = Value::Null;
             }
@@ -81,19 +83,25 @@ impl Cluster {
             patch["metadata"]["annotations"][own::CORDON] = mark;
             patch["spec"] = json!({ "unschedulable": begins });
         }
-        if let Some(version) = only_at {
-            patch["metadata"]["resourceVersion"] = version.into();
+        if unchanged {
+            patch["metadata"]["resourceVersion"] = seen.resource_version.as_str().into();
         }
         // For these fields it has the same effect as a merge patch, but the API server does not have to convert the
         // Node to JSON and back.
         self.patch_node(&Patch::Strategic(patch)).await
     }
 
-    /// Sets annotations of any name on the agent's own Node.
+    /// Sets the annotations that the first boot left for the Node `seen`, as [`Self::annotate`] does.
     pub(crate) async fn annotate_from_file(
         &self,
         notes: &BTreeMap<String, String>,
+        seen: &NodeFacts,
     ) -> Result<Node, CallError> {
+        self.patch_node(&Patch::Merge(json!({ "metadata": { "uid": seen.uid, "annotations": notes } }))).await
+    }
+
+    /// Sets annotations that describe this host, on the Node that has its name, whichever object that is.
+    pub(crate) async fn describe_host(&self, notes: &BTreeMap<String, String>) -> Result<Node, CallError> {
         self.patch_node(&Patch::Merge(json!({ "metadata": { "annotations": notes } }))).await
     }
 

@@ -80,7 +80,7 @@ async fn report_if_ssh(bus: &Connection, session: OwnedObjectPath, cluster: &Clu
         Ok(service) if service == SSHD => {
             tracing::info!("a user has logged in by SSH");
             let notes = [(annotation::SSH.to_owned(), annotation::SSH_ACCESSED.to_owned())].into();
-            if let Err(error) = cluster.annotate_from_file(&notes).await {
+            if let Err(error) = cluster.describe_host(&notes).await {
                 tracing::warn!(error = error.chain(), "a login by SSH could not be recorded on the Node");
             }
         }

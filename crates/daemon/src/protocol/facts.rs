@@ -5,7 +5,7 @@ use crate::protocol::phase::Phase;
 use crate::protocol::trial_facts::{TrialFacts, TriedFacts};
 use api::conditions::StatusCondition;
 use api::k8s::Node;
-use api::names::{annotation, label};
+use api::names::annotation;
 use desired::{PoolDisruption, with_image};
 use jiff::Timestamp;
 use rollout::view::{CordonMark, own};
@@ -103,7 +103,7 @@ pub struct NodeFacts {
     pub heard: Option<Timestamp>,
     /// The labels, to find the node's pool.
     pub labels: BTreeMap<String, String>,
-    /// The object's UID, for events.
+    /// The object's UID, for events, and for writes that no other Node of the same name may get.
     pub uid: String,
     /// The object's resource version, for conditional writes.
     pub resource_version: String,
@@ -150,8 +150,7 @@ impl NodeFacts {
     /// whole. The controller knows by the kernel's boot id whether the member's pod is still the one from before; a soft
     /// reboot keeps that id, and the next control-plane node could go while this member is not up yet.
     pub fn keeps_a_quorum(&self) -> bool {
-        let roles = [label::CONTROL_PLANE_ROLE, label::MASTER_ROLE, label::ETCD_ROLE];
-        roles.iter().any(|role| self.labels.contains_key(*role))
+        self.labels.keys().any(|name| rollout::is_role_with_etcd(name))
     }
 
     /// Whether another try was requested since `before`. A process that has just started has seen no earlier Node.

@@ -6,7 +6,7 @@
 //!
 //! What it is not: the execution (see `agent::waiting_config`), nor whether the change needs a reboot (its plan says that).
 
-use super::facts::{EMPTY_CONFIG, RebootFact, View};
+use super::facts::{DiskFacts, EMPTY_CONFIG, RebootFact, View};
 use super::phase::{ConfigPair, Phase};
 use api::names::state;
 
@@ -30,11 +30,31 @@ pub(crate) fn applicable_at_shutdown(view: &View) -> Option<ConfigPair> {
     takes.then(|| ConfigPair { from: node.current.clone(), to: to.to_owned() })
 }
 
+/// What a change that failed during a shutdown has left on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AfterFailure {
+    /// Nothing.
+    Undone,
+    /// Something that is undone after the boot. Whoever cannot read the disk assumes this.
+    Unfinished,
+    /// All of it: what failed came after the commit.
+    InNewConfig,
+}
+
+/// See [`AfterFailure`].
+pub(crate) fn after_failure(disk: &DiskFacts, pair: &ConfigPair) -> AfterFailure {
+    match disk.current.as_ref() {
+        _ if disk.open => AfterFailure::Unfinished,
+        Some(current) if *current == pair.to => AfterFailure::InNewConfig,
+        _ => AfterFailure::Undone,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::protocol::clock::Moment;
-    use crate::protocol::{DiskFacts, Failure, FailureKind, Job, NodeFacts, TriedFacts};
+    use crate::protocol::{Failure, FailureKind, Job, NodeFacts, TriedFacts};
 
     fn view() -> View {
         View {

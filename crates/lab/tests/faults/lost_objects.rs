@@ -85,6 +85,7 @@ async fn deleted_and_made_again(cluster: &Cluster) {
             register(cluster, bare(&name, "again"), &boot_id).await;
             let after = cluster.get("Node", &name).await;
             assert_ne!(before["metadata"]["uid"], after["metadata"]["uid"]);
+            too_late(cluster, &name, &before["metadata"]["uid"]).await;
             owned(cluster, &name).await;
             observer.set_max(2);
         }
@@ -95,6 +96,17 @@ async fn deleted_and_made_again(cluster: &Cluster) {
     for i in 0..5 {
         owned(cluster, &format!("worker-{i}")).await;
     }
+}
+
+/// A write that was meant for the Node of before does not change the one that has its name now. Agents bind theirs to the UID.
+async fn too_late(cluster: &Cluster, name: &str, uid: &Value) {
+    let late = json!({"metadata": {"uid": uid, "annotations": {format!("{MCO}reason"): "too late"}}});
+    let (api, params) = (cluster.api("Node"), kube::api::PatchParams::default());
+    let patch = kube::api::Patch::Strategic(late);
+    let answer = client::call(|| format!("changing Node {name}"), api.patch(name, &params, &patch)).await;
+    let error = answer.unwrap_err();
+    assert!(error.is_other_object() && error.is_conflict(), "{:?}", error.status());
+    assert_ne!(note(&cluster.get("Node", name).await, "reason"), "too late");
 }
 
 /// Waits until the owner of the node's MachineConfigNode is the current Node.

@@ -32,10 +32,17 @@ impl Cluster {
     }
 }
 
+const CONTROL_PLANE_ROLES: [&str; 2] = [MASTER_ROLE, CONTROL_PLANE_ROLE];
+
 /// Whether a node with these labels belongs to the control plane: it has one of the two role labels. The value does not
 /// matter: k3s sets `true`, kubeadm an empty value.
 pub fn is_control_plane(labels: &Labels) -> bool {
-    [MASTER_ROLE, CONTROL_PLANE_ROLE].iter().any(|key| labels.get(key).is_some())
+    CONTROL_PLANE_ROLES.iter().any(|key| labels.get(key).is_some())
+}
+
+/// Whether a node with a label of this name may have a member of etcd: it is of the control plane, or runs etcd alone.
+pub fn is_role_with_etcd(label: &str) -> bool {
+    label == ETCD_ROLE || CONTROL_PLANE_ROLES.contains(&label)
 }
 
 /// Whether a node with these labels is a member of etcd, either as part of the control plane or running etcd alone.

@@ -60,7 +60,7 @@ pub(crate) struct Writer {
     ca_read_for: Option<CaRotation>,
     /// A rotation was announced, and the CA is not in the kubeconfigs yet.
     rotation_owed: bool,
-    /// The annotations on the Node, once they were read.
+    /// The annotations on the Node, once they were read. They are read again from a Node that is registered again.
     reported: Option<NodeAnnotations>,
     /// The fingerprints of the files when they were last correct.
     written: Option<Vec<u64>>,
@@ -88,6 +88,8 @@ impl TaskError {
 /// The annotations that are kept up to date here.
 #[derive(Clone, Default, PartialEq, Eq)]
 struct NodeAnnotations {
+    /// The UID of the Node that has them.
+    uid: String,
     version: String,
     rotation: String,
 }
@@ -148,7 +150,7 @@ impl Writer {
         let mut source: Option<Source> = None;
         let mut retry: Option<Moment> = None;
         let mut tries = 0;
-        let mut in_config = String::new();
+        let mut seen = (String::new(), String::new());
         let mut check = tokio::time::interval(CHECK_PERIOD);
         check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -181,11 +183,9 @@ impl Writer {
                     if changed.is_err() {
                         break;
                     }
-                    let now = self.updates.borrow_and_update().as_ref().map(|n| n.current.clone()).unwrap_or_default();
-                    if now == in_config {
-                        continue;
-                    }
-                    in_config = now;
+                    let now = self.updates.borrow_and_update().as_ref().map(|n| (n.uid.clone(), n.current.clone()));
+                    let Some(now) = now.filter(|now| *now != seen) else { continue };
+                    seen = now;
                 }
                 () = sleep => {}
                 _ = check.tick(), if self.written.is_some() => {
@@ -236,12 +236,18 @@ impl Writer {
             let each: Vec<String> = failed.iter().map(|e| chain(e)).collect();
             return Err(TaskError::Failed(each.join("; ")));
         }
-        if self.reported.is_none() {
-            self.reported = Some(self.on_the_node().await.map_err(TaskError::NoAnswer)?);
-        }
-        let reported = self.reported.clone().unwrap_or_default();
+        let uid = self.node_uid();
+        let reported = match self.reported.clone().filter(|reported| uid.is_empty() || reported.uid == uid) {
+            Some(reported) => reported,
+            None => self.on_the_node().await.map_err(TaskError::NoAnswer)?,
+        };
+        self.reported = Some(reported.clone());
         let looked = self.follow(&source.rotate).await?;
-        let now = NodeAnnotations { version: source.version.clone(), rotation: source.rotate.word.clone() };
+        let now = NodeAnnotations {
+            uid: reported.uid.clone(),
+            version: source.version.clone(),
+            rotation: source.rotate.word.clone(),
+        };
         if changed.is_empty() && !reported.version.is_empty() && reported.rotation == now.rotation {
             return looked;
         }
@@ -250,12 +256,17 @@ impl Writer {
         if now.rotation != reported.rotation {
             notes.insert(annotation::LAST_OBSERVED_SERVER_CA.to_owned(), now.rotation.clone());
         }
-        self.cluster.annotate_from_file(&notes).await.map_err(|e| TaskError::NoAnswer(e.chain()))?;
+        self.cluster.describe_host(&notes).await.map_err(|e| TaskError::NoAnswer(e.chain()))?;
         self.reported = Some(now);
         looked
     }
 
-    /// The annotations on the Node. Read once per process.
+    /// The UID of the Node as the watch shows it. Empty: it shows none.
+    fn node_uid(&self) -> String {
+        self.updates.borrow().as_ref().map(|n| n.uid.clone()).unwrap_or_default()
+    }
+
+    /// The annotations on the Node. Read once per process and Node.
     async fn on_the_node(&self) -> Result<NodeAnnotations, String> {
         let api: Api<Node> = Api::all(self.client.clone());
         let node = ask("get the Node", api.get_metadata(&self.node)).await?;
@@ -263,6 +274,7 @@ impl Writer {
             node.metadata.annotations.as_ref().and_then(|a| a.get(key)).cloned().unwrap_or_default()
         };
         Ok(NodeAnnotations {
+            uid: node.metadata.uid.clone().unwrap_or_default(),
             version: note(annotation::LAST_SYNCED_CONTROLLER_CONFIG),
             rotation: note(annotation::LAST_OBSERVED_SERVER_CA),
         })
@@ -277,7 +289,7 @@ impl Writer {
         }
         // One event for each problem: repeated events of the same kind would only be counted.
         if tries == 1 {
-            let uid = self.updates.borrow().as_ref().map(|n| n.uid.clone()).unwrap_or_default();
+            let uid = self.node_uid();
             let note = AgentNote::new(AgentEvent::CertificatesNotWritten, text);
             self.cluster.create_event(&note, &uid, Timestamp::now()).await;
         }

@@ -3,6 +3,7 @@
 use super::rotation::{CaRead, bundle, due, is_untrusted_certificate};
 use super::*;
 use crate::node::certificates::kubeconfig_files::tests::{mk_kubeconfig, mk_pem, mk_root, paths, write};
+use crate::protocol::NodeFacts;
 use api::k8s::ConfigMap;
 use serde_json::Value;
 use std::path::Path;
@@ -16,6 +17,7 @@ struct Api {
     map_fails: bool,
     patch_fails: bool,
     reads: u32,
+    uid: String,
     notes: BTreeMap<String, String>,
 }
 
@@ -24,17 +26,24 @@ fn mk_writer(dir: &Path, api: &Arc<Mutex<Api>>) -> Writer {
     let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
         let api = api.clone();
         async move {
+            if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+                std::future::pending::<()>().await;
+            }
+            let is_list = request.uri().path().ends_with("/controllerconfigs");
             let is_map = request.uri().path().ends_with("/configmaps/kubeconfig-data");
             let is_patch = *request.method() == http::Method::PATCH;
             let body = request.into_body().collect_bytes().await.unwrap();
             let mut api = api.lock().unwrap();
-            let node = serde_json::json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
+            let metadata = serde_json::json!({"name": "n", "uid": api.uid, "annotations": api.notes});
+            let node = serde_json::json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata});
             let fails = (is_map && api.map_fails) || (is_patch && api.patch_fails);
             api.reads += u32::from(is_map);
             let answer = if fails {
                 serde_json::json!({"kind": "Status", "status": "Failure", "code": 503, "reason": "ServiceUnavailable"})
             } else if is_map {
                 serde_json::json!({"metadata": {"name": "kubeconfig-data"}, "data": {"ca-bundle.crt": api.bundle}})
+            } else if is_list {
+                serde_json::json!({"metadata": {"resourceVersion": "7"}, "items": [mk_object("false", "")]})
             } else {
                 if is_patch {
                     let patch: Value = serde_json::from_slice(&body).unwrap();
@@ -53,14 +62,18 @@ fn mk_writer(dir: &Path, api: &Arc<Mutex<Api>>) -> Writer {
     Writer::new(Client::new(serve, "default"), "n", place, watch::channel(None).1)
 }
 
-fn mk_source(word: &str, at: &str) -> Source {
+fn mk_object(word: &str, at: &str) -> ControllerConfig {
     let mut object = ControllerConfig::new(CONTROLLER_CONFIG, api::v1::ControllerConfigSpec::default());
     object.metadata.resource_version = Some("7".to_owned());
     object.metadata.annotations = Some(BTreeMap::from([
         (annotation::SERVICE_CA_ROTATE.to_owned(), word.to_owned()),
         (own::SERVER_CA_ROTATED_AT.to_owned(), at.to_owned()),
     ]));
-    Source::of(&object)
+    object
+}
+
+fn mk_source(word: &str, at: &str) -> Source {
+    Source::of(&mk_object(word, at))
 }
 
 /// A signer for which the kubelet need not be restarted: tests have no systemd.
@@ -99,6 +112,38 @@ async fn an_agent_that_starts_without_an_answer_retries() {
     let reads = api.lock().unwrap().reads;
     writer.write_changed(&mk_source("false", "")).await.unwrap();
     assert_eq!(api.lock().unwrap().reads, reads, "one answer is enough");
+}
+
+#[tokio::test]
+async fn a_node_that_is_registered_again_gets_the_annotations_again() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "/etc/kubernetes/kubelet.conf", &mk_kubeconfig(&mk_pem("old")));
+    let api = Arc::new(Mutex::new(Api { bundle: mk_signer(), ..Api::default() }));
+    let mut writer = mk_writer(dir.path(), &api);
+    let (watch, updates) = watch::channel(None);
+    writer.updates = updates;
+    let registered = |uid: &str| {
+        api.lock().unwrap().uid = uid.to_owned();
+        api.lock().unwrap().notes.clear();
+        watch.send(Some(NodeFacts { uid: uid.to_owned(), ..Default::default() })).unwrap();
+    };
+    let synced = async || {
+        let written = || api.lock().unwrap().notes.get(annotation::LAST_SYNCED_CONTROLLER_CONFIG).cloned();
+        let waits = async {
+            while written().is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            written()
+        };
+        tokio::time::timeout(Duration::from_secs(20), waits).await.unwrap()
+    };
+    // Not ended properly: it would restart the kubelet.
+    let runs = tokio::spawn(writer.run(CancellationToken::new()));
+    registered("a");
+    assert_eq!(synced().await.as_deref(), Some("7"));
+    registered("b");
+    assert_eq!(synced().await.as_deref(), Some("7"));
+    runs.abort();
 }
 
 #[tokio::test]
