@@ -252,9 +252,8 @@ pub fn not_allowed(kind: &str) -> String {
 
 /// A node whose agent tries again, or would.
 pub fn retried(of: &RetriedNode, how: Mode, show: Show) -> String {
-    let RetriedNode { node, state, reason } = of;
+    let (RetriedNode { node, state, reason }, fails) = (of, of.fails());
     let why = if reason.is_empty() { String::new() } else { format!(": {}", show(reason)) };
-    let fails = matches!(state.as_str(), "Degraded" | "Unreconcilable");
     let state = show(state);
     match (fails, how) {
         (true, Mode::Write) => format!("node {node}: retries now; it was {state}{why}\n"),

@@ -17,7 +17,7 @@ pub struct Paused {
     pub pool: String,
     /// It is paused.
     pub paused: bool,
-    /// It was not so before.
+    /// Whether this call changed it.
     pub changed: bool,
     /// Nodes that have begun an update: they finish it.
     pub under_way: Vec<String>,

@@ -2,7 +2,7 @@
 
 use crate::{ActionError, Mode};
 use api::k8s::Node;
-use api::names::annotation;
+use api::names::{annotation, state};
 use client::call;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt};
@@ -21,6 +21,13 @@ pub struct RetriedNode {
     /// Why it said so; empty: it gave no reason.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
+}
+
+impl RetriedNode {
+    /// Whether its agent said that it cannot go on.
+    pub(crate) fn fails(&self) -> bool {
+        [state::DEGRADED, state::UNRECONCILABLE].contains(&self.state.as_str())
+    }
 }
 
 /// What agents say that are to try again.

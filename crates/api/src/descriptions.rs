@@ -143,7 +143,11 @@ const ROWS: &[Row] = &[
     (MC, "files", "What a change of these files does."),
     (MC, "units", "What a change of these units does."),
     (MC, "sshkey", "What a change of the SSH keys of `core` does."),
-    (MC, "actions", "What is done on the node, in this order. `Reboot` and `None` stand alone."),
+    (
+        MC,
+        "actions",
+        "What is done on the node: `Drain` first, then `DaemonReload`, then each `Reload` and `Restart` in this order. `Reboot` and `None` stand alone.",
+    ),
     (MC, "actions[].reload", "The service of type `Reload`."),
     (MC, "actions[].restart", "The service of type `Restart`."),
     (MC, "serviceName", "The service's unit, with its suffix."),

@@ -206,6 +206,12 @@ pub mod own {
     /// Node: the rendered config that it is not sent to again for now, because its drain for it did not end (the RolloutPolicy's
     /// `spec.drain`). Without the annotation it is updated with the others.
     pub const QUARANTINE: &str = "machineconfig.dev/quarantine";
+    /// On the installation's objects and definitions of kinds: the version of `mco` that wrote them.
+    pub const VERSION: &str = "machineconfig.dev/version";
+    /// On the installation's objects: a digest of what the operator wrote. An object with another one is written again.
+    pub const WRITTEN_DIGEST: &str = "machineconfig.dev/written";
+    /// Job of a gate: the rendered config that it checks.
+    pub const GATED_CONFIG: &str = "machineconfig.dev/config";
     /// Node: the config that it was last sent to, and when, as `CONFIG TIME`. Written if its pool's RolloutPolicy has a
     /// `nodeDeadline`, which is counted from then, whichever controller leads; or by an agent that applies a waiting config.
     pub const SENT: &str = "machineconfig.dev/sent";
@@ -311,6 +317,12 @@ pub mod part {
 pub mod label {
     /// Names the part that a pod of ours is of: `machine-config-operator`, `-controller`, `-server`, `-daemon` or `-dashboard`.
     pub const PART: &str = "k8s-app";
+    /// On every object that the operator keeps; its value is `machine-config-operator`. Only such objects are ever pruned.
+    pub const KEPT_BY: &str = "machineconfig.dev/kept-by";
+    /// On images in containerd, which are no objects of the cluster: this agent has pinned them.
+    pub const PINNED: &str = "machineconfig.dev/pinned";
+    /// On the Jobs of a RolloutPolicy's gate: all of one attempt have the same value.
+    pub const GATE: &str = "machineconfig.dev/gate";
     /// On MachineConfigs: the role that they apply to; pools select by it.
     pub const ROLE: &str = "machineconfiguration.openshift.io/role";
     /// On the built-in pools.

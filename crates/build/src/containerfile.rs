@@ -9,28 +9,8 @@
 //! Source: Containerfile(5).
 
 use api::v1::MachineConfigSpec;
+use desired::packages;
 use desired::paths::{CURRENT_CONFIG, DAEMON_DIR};
-
-/// The packages of each kernel type.
-const KERNELS: [(&str, &[&str]); 3] = [
-    ("default", &["kernel", "kernel-core", "kernel-modules", "kernel-modules-core", "kernel-modules-extra"]),
-    ("realtime", &["kernel-rt-core", "kernel-rt-modules", "kernel-rt-modules-extra", "kernel-rt-kvm"]),
-    (
-        "64k-pages",
-        &["kernel-64k-core", "kernel-64k-modules", "kernel-64k-modules-core", "kernel-64k-modules-extra"],
-    ),
-];
-
-/// The packages of each extension.
-const EXTENSIONS: [(&str, &[&str]); 7] = [
-    ("two-node-ha", &["pacemaker", "pcs", "fence-agents-all"]),
-    ("ipsec", &["NetworkManager-libreswan", "libreswan", "openvswitch3.5-ipsec"]),
-    ("usbguard", &["usbguard"]),
-    ("kerberos", &["krb5-workstation", "libkadm5"]),
-    ("kernel-devel", &["kernel-devel", "kernel-headers"]),
-    ("sandboxed-containers", &["kata-containers"]),
-    ("sysstat", &["sysstat"]),
-];
 
 /// Instructions that must have an argument.
 const WITH_ARGUMENT: [&str; 16] = [
@@ -144,7 +124,7 @@ pub fn render(inputs: Inputs<'_>) -> Result<String, ContainerfileError> {
              exec -a ignition-apply /usr/lib/dracut/modules.d/30ignition/ignition --ignore-unsupported /tmp/ignition.json' && \\\n    \
              rm -f /tmp/ignition.json && ostree container commit\n"
     );
-    if let Some(install) = packages(spec)? {
+    if let Some(install) = install_command(spec)? {
         let extensions = &spec.base_os_extensions_container_image;
         out.push_str(&format!(
             "RUN --mount=type=bind,from={extensions},source=/,target=/tmp/mco-extensions/os-extensions-content \\\n    \
@@ -180,15 +160,14 @@ pub fn render(inputs: Inputs<'_>) -> Result<String, ContainerfileError> {
 
 /// The command that installs extensions and another kernel; `None` if there is nothing to install. Without an image to
 /// install from the build is refused: its nodes would run without what their config says, and nothing would tell.
-fn packages(spec: &MachineConfigSpec) -> Result<Option<String>, ContainerfileError> {
-    let known = |name: &str| EXTENSIONS.iter().find(|(e, _)| *e == name).map(|(_, packages)| *packages);
+fn install_command(spec: &MachineConfigSpec) -> Result<Option<String>, ContainerfileError> {
     let mut wanted: Vec<&str> = vec![];
     for name in spec.extensions.iter().flatten() {
-        wanted.extend(known(name).ok_or_else(|| ContainerfileError::Extension(name.clone()))?);
+        let known = packages::extension(name).ok_or_else(|| ContainerfileError::Extension(name.clone()))?;
+        wanted.extend(known.packages_in_image());
     }
     let kernel = desired::kernel_type(&spec.kernel_type);
-    let kernels = KERNELS.iter().find(|(k, _)| *k == kernel).map(|(_, packages)| *packages);
-    let kernels = kernels.ok_or_else(|| ContainerfileError::Kernel(kernel.to_owned()))?;
+    let kernels = packages::kernel(kernel).ok_or_else(|| ContainerfileError::Kernel(kernel.to_owned()))?;
     if spec.base_os_extensions_container_image.is_empty() {
         let names = spec.extensions.iter().flatten().map(|e| format!("extension {e}"));
         let kernel = (kernel != desired::DEFAULT_KERNEL).then(|| format!("kernel type {kernel}"));
@@ -204,9 +183,9 @@ fn packages(spec: &MachineConfigSpec) -> Result<Option<String>, ContainerfileErr
         commands.push(format!("extensions=\"{quoted}\" && rpm-ostree install $extensions"));
     }
     if kernel != "default" {
-        let old = KERNELS.first().map(|(_, packages)| packages.join(" ")).unwrap_or_default();
-        let new = kernels.iter().map(|p| format!("--install {p}")).collect::<Vec<_>>().join(" ");
-        let first = kernels.first().copied().unwrap_or_default();
+        let old = packages::KERNELS[0].packages.join(" ");
+        let new = kernels.packages_in_image().map(|p| format!("--install {p}")).collect::<Vec<_>>().join(" ");
+        let first = kernels.packages.first().copied().unwrap_or_default();
         commands.push(format!("{{ rpm -q {first} || rpm-ostree override remove {old} {new}; }}"));
     }
     Ok((!commands.is_empty()).then(|| commands.join(" && ")))

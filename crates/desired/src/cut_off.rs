@@ -6,6 +6,8 @@
 //! itself can show.
 
 use crate::os::OsField;
+use serde::{Serialize, Serializer};
+use std::fmt;
 
 /// Which paths a row is about.
 #[derive(Clone, Copy, Debug)]
@@ -18,110 +20,199 @@ enum Where {
     NetSysctl(&'static str),
 }
 
-/// The reasons, as people read them.
-mod because {
-    pub(super) const NETWORK: &str = "it configures the network";
-    pub(super) const NAMES: &str = "it decides how names are resolved, the API server's among them";
-    pub(super) const DEVICES: &str = "it decides which network devices there are and what they are called";
-    pub(super) const SYSCTL: &str = "it sets kernel parameters of the network";
-    pub(super) const FIREWALL: &str = "it configures the firewall";
-    pub(super) const KUBELET: &str = "the kubelet or a static pod reads it";
-    pub(super) const CNI: &str = "the runtime sets up the network of pods by it";
-    pub(super) const RUNTIME: &str = "the container runtime does not start with a wrong one";
-    pub(super) const SSH: &str = "people log in through what it configures";
-    pub(super) const SSH_UNIT: &str = "people log in through it";
-    pub(super) const MOUNTS: &str = "the machine stops in emergency mode if a mount in it fails";
+/// Why a part of a config can cut a node off. People read its text, and in JSON it is that text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutOffReason {
+    /// A file that configures the network.
+    Network,
+    /// A file of name resolution.
+    Names,
+    /// A file about network devices.
+    Devices,
+    /// A file with kernel parameters of the network.
+    NetworkParameters,
+    /// A file of the firewall.
+    Firewall,
+    /// A file of the kubelet or of static pods.
+    ReadByKubelet,
+    /// A file of the pods' network.
+    PodNetwork,
+    /// A file of the container runtime.
+    Runtime,
+    /// A file of the SSH server or of logins.
+    Logins,
+    /// A unit of the SSH server.
+    SshServer,
+    /// A mount.
+    Mounts,
+    /// The kubelet's unit.
+    IsKubelet,
+    /// The container runtime's unit.
+    IsRuntime,
+    /// A unit that brings up the network.
+    BringsUpNetwork,
+    /// A unit that waits for the network.
+    AwaitsNetwork,
+    /// The unit of name resolution.
+    ResolvesNames,
+    /// The unit of network devices.
+    SetsUpDevices,
+    /// The unit of the message bus.
+    Bus,
+    /// A unit of the firewall.
+    IsFirewall,
+    /// A unit that starts at boot.
+    StartsAtBoot,
+    /// The operating system's image.
+    Image,
+    /// The kernel's arguments.
+    KernelArguments,
+    /// Another kernel.
+    KernelType,
+    /// Packages.
+    Extensions,
+}
+
+impl CutOffReason {
+    /// As people read it, after the name of the part.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Network => "it configures the network",
+            Self::Names => "it decides how names are resolved, the API server's among them",
+            Self::Devices => "it decides which network devices there are and what they are called",
+            Self::NetworkParameters => "it sets kernel parameters of the network",
+            Self::Firewall => "it configures the firewall",
+            Self::ReadByKubelet => "the kubelet or a static pod reads it",
+            Self::PodNetwork => "the runtime sets up the network of pods by it",
+            Self::Runtime => "the container runtime does not start with a wrong one",
+            Self::Logins => "people log in through what it configures",
+            Self::SshServer => "people log in through it",
+            Self::Mounts => "the machine stops in emergency mode if a mount in it fails",
+            Self::IsKubelet => "it is the kubelet",
+            Self::IsRuntime => "it is the container runtime",
+            Self::BringsUpNetwork => "it brings up the network",
+            Self::AwaitsNetwork => "services that need the network wait for it",
+            Self::ResolvesNames => "it resolves names, the API server's among them",
+            Self::SetsUpDevices => "it sets up network devices",
+            Self::Bus => "the network and systemd are controlled through it",
+            Self::IsFirewall => "it is the firewall",
+            Self::StartsAtBoot => "it starts at boot, and may stop other units or change the network",
+            Self::Image => "kubelet, drivers and network come from the image",
+            Self::KernelArguments => "the machine boots with them",
+            Self::KernelType => "the machine boots this kernel",
+            Self::Extensions => "packages bring units and drivers of their own",
+        }
+    }
+
+    /// Whether it is about people's logins: they must be able to log in afterwards if they were before.
+    #[must_use]
+    pub fn is_about_logins(self) -> bool {
+        matches!(self, Self::Logins | Self::SshServer)
+    }
+}
+
+impl fmt::Display for CutOffReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl Serialize for CutOffReason {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.text())
+    }
 }
 
 /// The files. Registries, pull policies and registry certificates are not here: a wrong one stops pulls, not the node.
-const FILES: [(Where, &str); 49] = [
-    (Where::Below("/etc/systemd/network"), because::NETWORK),
-    (Where::File("/etc/systemd/networkd.conf"), because::NETWORK),
-    (Where::Below("/etc/systemd/networkd.conf.d"), because::NETWORK),
-    (Where::Below("/etc/netplan"), because::NETWORK),
-    (Where::Below("/etc/NetworkManager"), because::NETWORK),
-    (Where::Below("/etc/nmstate"), because::NETWORK),
-    (Where::Below("/etc/network"), because::NETWORK),
-    (Where::Below("/etc/sysconfig/network-scripts"), because::NETWORK),
-    (Where::File("/etc/sysconfig/network"), because::NETWORK),
-    (Where::Below("/etc/wpa_supplicant"), because::NETWORK),
-    (Where::File("/etc/resolv.conf"), because::NAMES),
-    (Where::File("/etc/hosts"), because::NAMES),
-    (Where::File("/etc/hostname"), because::NAMES),
-    (Where::File("/etc/nsswitch.conf"), because::NAMES),
-    (Where::File("/etc/systemd/resolved.conf"), because::NAMES),
-    (Where::Below("/etc/systemd/resolved.conf.d"), because::NAMES),
-    (Where::Below("/etc/udev/rules.d"), because::DEVICES),
-    (Where::Below("/etc/modprobe.d"), because::DEVICES),
-    (Where::NetSysctl("/etc/sysctl.d"), because::SYSCTL),
-    (Where::NetSysctl("/etc/sysctl.conf"), because::SYSCTL),
-    (Where::File("/etc/nftables.conf"), because::FIREWALL),
-    (Where::Below("/etc/nftables"), because::FIREWALL),
-    (Where::File("/etc/sysconfig/nftables.conf"), because::FIREWALL),
-    (Where::Below("/etc/iptables"), because::FIREWALL),
-    (Where::File("/etc/sysconfig/iptables"), because::FIREWALL),
-    (Where::File("/etc/sysconfig/ip6tables"), because::FIREWALL),
-    (Where::Below("/etc/firewalld"), because::FIREWALL),
-    (Where::Below("/etc/ufw"), because::FIREWALL),
-    (Where::Below("/etc/kubernetes"), because::KUBELET),
-    (Where::Below("/var/lib/kubelet"), because::KUBELET),
-    (Where::File("/etc/default/kubelet"), because::KUBELET),
-    (Where::File("/etc/sysconfig/kubelet"), because::KUBELET),
-    (Where::Below("/etc/rancher"), because::KUBELET),
-    (Where::Below("/etc/k0s"), because::KUBELET),
-    (Where::Below("/var/lib/rancher"), because::KUBELET),
-    (Where::Below("/var/lib/k0s"), because::KUBELET),
-    (Where::Below("/etc/cni/net.d"), because::CNI),
-    (Where::Below("/etc/crio"), because::RUNTIME),
-    (Where::File("/etc/containerd/config.toml"), because::RUNTIME),
-    (Where::Below("/etc/containerd/conf.d"), because::RUNTIME),
-    (Where::Below("/etc/containerd/config.d"), because::RUNTIME),
-    (Where::File("/etc/containers/storage.conf"), because::RUNTIME),
-    (Where::Below("/etc/containers/storage.conf.d"), because::RUNTIME),
-    (Where::File("/etc/docker/daemon.json"), because::RUNTIME),
-    (Where::Below("/etc/ssh"), because::SSH),
-    (Where::Below("/etc/pam.d"), because::SSH),
-    (Where::Below("/etc/security"), because::SSH),
-    (Where::File("/etc/fstab"), because::MOUNTS),
-    (Where::File("/etc/crypttab"), because::MOUNTS),
+const FILES: [(Where, CutOffReason); 49] = [
+    (Where::Below("/etc/systemd/network"), CutOffReason::Network),
+    (Where::File("/etc/systemd/networkd.conf"), CutOffReason::Network),
+    (Where::Below("/etc/systemd/networkd.conf.d"), CutOffReason::Network),
+    (Where::Below("/etc/netplan"), CutOffReason::Network),
+    (Where::Below("/etc/NetworkManager"), CutOffReason::Network),
+    (Where::Below("/etc/nmstate"), CutOffReason::Network),
+    (Where::Below("/etc/network"), CutOffReason::Network),
+    (Where::Below("/etc/sysconfig/network-scripts"), CutOffReason::Network),
+    (Where::File("/etc/sysconfig/network"), CutOffReason::Network),
+    (Where::Below("/etc/wpa_supplicant"), CutOffReason::Network),
+    (Where::File("/etc/resolv.conf"), CutOffReason::Names),
+    (Where::File("/etc/hosts"), CutOffReason::Names),
+    (Where::File("/etc/hostname"), CutOffReason::Names),
+    (Where::File("/etc/nsswitch.conf"), CutOffReason::Names),
+    (Where::File("/etc/systemd/resolved.conf"), CutOffReason::Names),
+    (Where::Below("/etc/systemd/resolved.conf.d"), CutOffReason::Names),
+    (Where::Below("/etc/udev/rules.d"), CutOffReason::Devices),
+    (Where::Below("/etc/modprobe.d"), CutOffReason::Devices),
+    (Where::NetSysctl("/etc/sysctl.d"), CutOffReason::NetworkParameters),
+    (Where::NetSysctl("/etc/sysctl.conf"), CutOffReason::NetworkParameters),
+    (Where::File("/etc/nftables.conf"), CutOffReason::Firewall),
+    (Where::Below("/etc/nftables"), CutOffReason::Firewall),
+    (Where::File("/etc/sysconfig/nftables.conf"), CutOffReason::Firewall),
+    (Where::Below("/etc/iptables"), CutOffReason::Firewall),
+    (Where::File("/etc/sysconfig/iptables"), CutOffReason::Firewall),
+    (Where::File("/etc/sysconfig/ip6tables"), CutOffReason::Firewall),
+    (Where::Below("/etc/firewalld"), CutOffReason::Firewall),
+    (Where::Below("/etc/ufw"), CutOffReason::Firewall),
+    (Where::Below("/etc/kubernetes"), CutOffReason::ReadByKubelet),
+    (Where::Below("/var/lib/kubelet"), CutOffReason::ReadByKubelet),
+    (Where::File("/etc/default/kubelet"), CutOffReason::ReadByKubelet),
+    (Where::File("/etc/sysconfig/kubelet"), CutOffReason::ReadByKubelet),
+    (Where::Below("/etc/rancher"), CutOffReason::ReadByKubelet),
+    (Where::Below("/etc/k0s"), CutOffReason::ReadByKubelet),
+    (Where::Below("/var/lib/rancher"), CutOffReason::ReadByKubelet),
+    (Where::Below("/var/lib/k0s"), CutOffReason::ReadByKubelet),
+    (Where::Below("/etc/cni/net.d"), CutOffReason::PodNetwork),
+    (Where::Below("/etc/crio"), CutOffReason::Runtime),
+    (Where::File("/etc/containerd/config.toml"), CutOffReason::Runtime),
+    (Where::Below("/etc/containerd/conf.d"), CutOffReason::Runtime),
+    (Where::Below("/etc/containerd/config.d"), CutOffReason::Runtime),
+    (Where::File("/etc/containers/storage.conf"), CutOffReason::Runtime),
+    (Where::Below("/etc/containers/storage.conf.d"), CutOffReason::Runtime),
+    (Where::File("/etc/docker/daemon.json"), CutOffReason::Runtime),
+    (Where::Below("/etc/ssh"), CutOffReason::Logins),
+    (Where::Below("/etc/pam.d"), CutOffReason::Logins),
+    (Where::Below("/etc/security"), CutOffReason::Logins),
+    (Where::File("/etc/fstab"), CutOffReason::Mounts),
+    (Where::File("/etc/crypttab"), CutOffReason::Mounts),
 ];
 
 /// The units that a node cannot do without: any change of them counts, also of their drop-ins and of their enablement.
-const UNITS: [(&str, &str); 34] = [
-    ("kubelet.service", "it is the kubelet"),
-    ("k3s.service", "it is the kubelet"),
-    ("k3s-agent.service", "it is the kubelet"),
-    ("rke2-server.service", "it is the kubelet"),
-    ("rke2-agent.service", "it is the kubelet"),
-    ("k0scontroller.service", "it is the kubelet"),
-    ("k0sworker.service", "it is the kubelet"),
-    ("crio.service", "it is the container runtime"),
-    ("containerd.service", "it is the container runtime"),
-    ("docker.service", "it is the container runtime"),
-    ("docker.socket", "it is the container runtime"),
-    ("cri-docker.service", "it is the container runtime"),
-    ("cri-docker.socket", "it is the container runtime"),
-    ("systemd-networkd.service", "it brings up the network"),
-    ("systemd-networkd.socket", "it brings up the network"),
-    ("systemd-networkd-wait-online.service", "services that need the network wait for it"),
-    ("NetworkManager.service", "it brings up the network"),
-    ("NetworkManager-wait-online.service", "services that need the network wait for it"),
-    ("networking.service", "it brings up the network"),
-    ("nmstate.service", "it brings up the network"),
-    ("systemd-resolved.service", "it resolves names, the API server's among them"),
-    ("systemd-udevd.service", "it sets up network devices"),
-    ("dbus.service", "the network and systemd are controlled through it"),
-    ("nftables.service", "it is the firewall"),
-    ("iptables.service", "it is the firewall"),
-    ("netfilter-persistent.service", "it is the firewall"),
-    ("firewalld.service", "it is the firewall"),
-    ("ufw.service", "it is the firewall"),
-    ("sshd.service", because::SSH_UNIT),
-    ("ssh.service", because::SSH_UNIT),
-    ("sshd.socket", because::SSH_UNIT),
-    ("ssh.socket", because::SSH_UNIT),
-    ("sshd@.service", because::SSH_UNIT),
-    ("ssh@.service", because::SSH_UNIT),
+const UNITS: [(&str, CutOffReason); 34] = [
+    ("kubelet.service", CutOffReason::IsKubelet),
+    ("k3s.service", CutOffReason::IsKubelet),
+    ("k3s-agent.service", CutOffReason::IsKubelet),
+    ("rke2-server.service", CutOffReason::IsKubelet),
+    ("rke2-agent.service", CutOffReason::IsKubelet),
+    ("k0scontroller.service", CutOffReason::IsKubelet),
+    ("k0sworker.service", CutOffReason::IsKubelet),
+    ("crio.service", CutOffReason::IsRuntime),
+    ("containerd.service", CutOffReason::IsRuntime),
+    ("docker.service", CutOffReason::IsRuntime),
+    ("docker.socket", CutOffReason::IsRuntime),
+    ("cri-docker.service", CutOffReason::IsRuntime),
+    ("cri-docker.socket", CutOffReason::IsRuntime),
+    ("systemd-networkd.service", CutOffReason::BringsUpNetwork),
+    ("systemd-networkd.socket", CutOffReason::BringsUpNetwork),
+    ("systemd-networkd-wait-online.service", CutOffReason::AwaitsNetwork),
+    ("NetworkManager.service", CutOffReason::BringsUpNetwork),
+    ("NetworkManager-wait-online.service", CutOffReason::AwaitsNetwork),
+    ("networking.service", CutOffReason::BringsUpNetwork),
+    ("nmstate.service", CutOffReason::BringsUpNetwork),
+    ("systemd-resolved.service", CutOffReason::ResolvesNames),
+    ("systemd-udevd.service", CutOffReason::SetsUpDevices),
+    ("dbus.service", CutOffReason::Bus),
+    ("nftables.service", CutOffReason::IsFirewall),
+    ("iptables.service", CutOffReason::IsFirewall),
+    ("netfilter-persistent.service", CutOffReason::IsFirewall),
+    ("firewalld.service", CutOffReason::IsFirewall),
+    ("ufw.service", CutOffReason::IsFirewall),
+    ("sshd.service", CutOffReason::SshServer),
+    ("ssh.service", CutOffReason::SshServer),
+    ("sshd.socket", CutOffReason::SshServer),
+    ("ssh.socket", CutOffReason::SshServer),
+    ("sshd@.service", CutOffReason::SshServer),
+    ("ssh@.service", CutOffReason::SshServer),
 ];
 
 /// The units that are a kubelet, one for each distribution. What runs of them before a change has to run after it.
@@ -141,7 +232,7 @@ pub const SSH_UNITS: [&str; 4] = ["sshd.service", "ssh.service", "sshd.socket", 
 /// Why a change of the file, link or folder at this path can cut a node off. `texts`: what the path holds before and
 /// after the change. `None`: it cannot.
 #[must_use]
-pub fn file_cuts_off(path: &str, texts: &[&[u8]]) -> Option<&'static str> {
+pub fn file_cuts_off(path: &str, texts: &[&[u8]]) -> Option<CutOffReason> {
     let below = |folder: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
     let row = FILES.iter().find(|(place, _)| match place {
         Where::File(file) => *file == path,
@@ -163,31 +254,25 @@ fn sets_network(text: &[u8]) -> bool {
 /// Why a change of this unit can cut a node off. `starts`: the new config enables it, so it starts at boot. `None`: it
 /// cannot.
 #[must_use]
-pub fn unit_cuts_off(name: &str, starts: bool) -> Option<&'static str> {
+pub fn unit_cuts_off(name: &str, starts: bool) -> Option<CutOffReason> {
     if let Some((_, why)) = UNITS.iter().find(|(unit, _)| *unit == name) {
-        return Some(why);
+        return Some(*why);
     }
     if name.ends_with(".mount") && starts {
-        return Some(because::MOUNTS);
+        return Some(CutOffReason::Mounts);
     }
     let runs = [".service", ".path", ".socket", ".timer", ".target"].iter().any(|kind| name.ends_with(kind));
-    (starts && runs).then_some("it starts at boot, and may stop other units or change the network")
-}
-
-/// Whether such a reason is about people's logins.
-#[must_use]
-pub fn is_about_logins(why: &str) -> bool {
-    [because::SSH, because::SSH_UNIT].contains(&why)
+    (starts && runs).then_some(CutOffReason::StartsAtBoot)
 }
 
 /// Why a change of this field can cut a node off.
 #[must_use]
-pub fn field_cuts_off(field: OsField) -> &'static str {
+pub fn field_cuts_off(field: OsField) -> CutOffReason {
     match field {
-        OsField::Image => "kubelet, drivers and network come from the image",
-        OsField::KernelArguments => "the machine boots with them",
-        OsField::KernelType => "the machine boots this kernel",
-        OsField::Extensions => "packages bring units and drivers of their own",
+        OsField::Image => CutOffReason::Image,
+        OsField::KernelArguments => CutOffReason::KernelArguments,
+        OsField::KernelType => CutOffReason::KernelType,
+        OsField::Extensions => CutOffReason::Extensions,
     }
 }
 
@@ -211,7 +296,7 @@ mod tests {
             ("/etc/netplan", "", "network"),
         ] {
             let why = file_cuts_off(path, &[b"", text.as_bytes()]);
-            assert!(why.is_some_and(|why| why.contains(word)), "{path}: {why:?}");
+            assert!(why.is_some_and(|why| why.text().contains(word)), "{path}: {why:?}");
         }
         for (path, text) in [
             ("/etc/motd", "net.ipv4.ip_forward=0"),
@@ -226,11 +311,11 @@ mod tests {
 
     #[test]
     fn a_unit_that_a_node_needs_counts_always_and_any_other_if_it_starts_at_boot() {
-        assert_eq!(unit_cuts_off("kubelet.service", false), Some("it is the kubelet"));
-        assert!(unit_cuts_off("mine.service", true).is_some_and(|why| why.contains("boot")));
+        assert_eq!(unit_cuts_off("kubelet.service", false), Some(CutOffReason::IsKubelet));
+        assert!(unit_cuts_off("mine.service", true).is_some_and(|why| why.text().contains("boot")));
         assert_eq!(unit_cuts_off("mine.service", false), None);
         assert_eq!(unit_cuts_off("mine.slice", true), None);
         assert!(KUBELET_UNITS.iter().chain(&SSH_UNITS).all(|u| unit_cuts_off(u, false).is_some()));
-        assert!(OsField::ALL.iter().all(|f| !field_cuts_off(*f).is_empty()));
+        assert!(OsField::ALL.iter().all(|f| !field_cuts_off(*f).text().is_empty()));
     }
 }

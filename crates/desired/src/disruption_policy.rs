@@ -141,10 +141,10 @@ impl Default for DisruptionPolicy {
         let (reload, restart) = (PolicyAction::reload, PolicyAction::restart);
         Self {
             files: vec![
-                file("/var/lib/kubelet/config.json", vec![None]),
+                file(api::paths::PULL_SECRET, vec![None]),
                 file("/etc/machine-config-daemon/no-reboot/containers-gpg.pub", vec![reload(CRIO)]),
                 file("/etc/containers/policy.json", vec![reload(CRIO)]),
-                file("/etc/containers/registries.conf", vec![Special]),
+                file(api::paths::REGISTRIES_CONF, vec![Special]),
                 file("/etc/containers/registries.d", vec![reload(CRIO)]),
                 file("/etc/crio/policies", vec![reload(CRIO)]),
                 file("/etc/nmstate/openshift", vec![None]),

@@ -22,11 +22,12 @@ mod irreconcilable;
 mod login;
 pub mod mask;
 mod os;
+pub mod packages;
 pub mod paths;
 pub mod rules;
 
 pub use content::{Content, sha256};
-pub use cut_off::{KUBELET_UNITS, SSH_UNITS, field_cuts_off, file_cuts_off, is_about_logins, unit_cuts_off};
+pub use cut_off::{CutOffReason, KUBELET_UNITS, SSH_UNITS, field_cuts_off, file_cuts_off, unit_cuts_off};
 pub use desired_host::{
     DEV_NULL, DesiredHost, DesiredPath, FILE_MODE, FileOrigin, Paths, ignition_config, ignition_value,
     parsed_entries,

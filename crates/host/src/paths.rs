@@ -8,6 +8,8 @@ pub use desired::paths::{
     UNITS_DIR, dropin, no_original, original, original_dir, unit,
 };
 
+/// Exists on a host that was booted from an OSTree deployment (ostree-prepare-root(1)).
+pub(crate) const OSTREE_BOOTED: &str = "/run/ostree-booted";
 /// The lock of the one process that changes the host.
 pub const LOCK: &str = "/var/lib/machine-config-daemon/lock";
 /// The lock that the agent of this host holds while it runs.
@@ -26,7 +28,7 @@ pub const UNIT_DIRS: [&str; 5] = [
 pub const GENERATED_UNIT_DIRS: [&str; 3] =
     ["/run/systemd/generator", "/run/systemd/generator.early", "/run/systemd/generator.late"];
 /// The file whose change may need a drain although it needs no reboot.
-pub const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
+pub const REGISTRIES_CONF: &str = api::paths::REGISTRIES_CONF;
 /// The home folder of the user that MachineConfigs may manage.
 pub const CORE_HOME: &str = "/home/core";
 /// The file with that user's keys from MachineConfigs.
@@ -102,22 +104,18 @@ pub(crate) const OSTREE_ORIGIN: &str = "/run/machine-config-daemon-origin";
 /// Where GRUB's configuration is generated before it is checked.
 pub(crate) const GENERATED_GRUB: &str = "/run/machine-config-daemon-grub.cfg";
 /// The kubelet's certificate authority. The certificate part of the daemon writes it, not a MachineConfig.
-pub const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
+pub const KUBELET_CA: &str = api::paths::KUBELET_CA;
 
 /// Files that others keep up to date. They are never removed as stale.
 pub const NEVER_STALE: [&str; 3] = [
     "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt",
     KUBELET_CA,
-    "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
+    api::paths::CLOUD_CA,
 ];
 /// Files in a folder whose path contains this are never removed as stale.
-pub const NEVER_STALE_BELOW: &str = "/etc/docker/certs.d";
+pub const NEVER_STALE_BELOW: &str = api::paths::REGISTRY_CERTIFICATES;
 /// Files that others keep up to date. They are not compared with the config.
-pub const NOT_VALIDATED: [&str; 3] = [
-    KUBELET_CA,
-    "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
-    desired::paths::INTERNAL_PULL_SECRET,
-];
+pub const NOT_VALIDATED: [&str; 3] = [KUBELET_CA, api::paths::CLOUD_CA, desired::paths::INTERNAL_PULL_SECRET];
 
 #[cfg(test)]
 mod tests {

@@ -31,6 +31,9 @@ pub enum Version {
 }
 
 impl Version {
+    /// That of the model, [`VERSION`]: no host reads a newer one in a MachineConfig.
+    pub const MODEL: Self = Self::V3_5;
+
     /// Every version, oldest first.
     pub const ALL: [Self; 8] =
         [Self::V2_2, Self::V3_0, Self::V3_1, Self::V3_2, Self::V3_3, Self::V3_4, Self::V3_5, Self::V3_6];

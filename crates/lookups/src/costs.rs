@@ -145,7 +145,7 @@ async fn config(
     name: Arc<str>,
     slots: Arc<Semaphore>,
 ) -> Result<Arc<DesiredHost>, CostError> {
-    // Nobody closes it.
+    // The semaphore is never closed.
     let _slot = slots.acquire().await.ok();
     let api: Api<MachineConfig> = Api::all(client);
     let object = call(|| format!("machineconfig {name}"), api.get(&name)).await?;

@@ -10,8 +10,7 @@ use api::names::VERSION_RAW;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The annotation with the version that wrote an object.
-pub(crate) const VERSION: &str = "machineconfig.dev/version";
+pub(crate) use api::names::own::VERSION;
 
 /// The definitions of our kinds, and of OpenShift's where they are asked for too.
 ///

@@ -15,9 +15,7 @@ use std::fmt;
 /// name nothing that they made would be ours.
 pub(crate) const FIELD_MANAGER: &str = api::names::part::OPERATOR;
 /// The label on every object that the operator keeps, and its value. Only these are ever pruned.
-pub(crate) const KEPT_BY: (&str, &str) = ("machineconfig.dev/kept-by", api::names::part::OPERATOR);
-/// The annotation with the digest of what was written. Where it is not that of what is wanted now, the object is written.
-const WRITTEN: &str = "machineconfig.dev/written";
+pub(crate) const KEPT_BY: (&str, &str) = (api::names::label::KEPT_BY, api::names::part::OPERATOR);
 
 /// Which object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,7 +55,7 @@ pub(crate) fn labelled(mut object: Value) -> Value {
 pub(crate) fn marked(object: Value) -> Value {
     let mut object = labelled(object);
     let digest = digest(object.to_string().as_bytes());
-    object["metadata"]["annotations"][WRITTEN] = json!(digest.get(..16));
+    object["metadata"]["annotations"][api::names::own::WRITTEN_DIGEST] = json!(digest.get(..16));
     object
 }
 

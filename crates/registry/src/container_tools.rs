@@ -13,9 +13,9 @@ use std::string::FromUtf8Error;
 
 /// Where registries' settings are, below a home and for all users.
 const OWN_CONF: &str = ".config/containers/registries.conf";
-const CONF: &str = "/etc/containers/registries.conf";
+const CONF: &str = api::paths::REGISTRIES_CONF;
 /// Where authorities of registries are: `HOST/*.crt`.
-const CERTIFICATES: [&str; 2] = ["/etc/containers/certs.d", "/etc/docker/certs.d"];
+const CERTIFICATES: [&str; 2] = ["/etc/containers/certs.d", api::paths::REGISTRY_CERTIFICATES];
 
 /// Whose settings of container tools are read.
 #[derive(Debug, Clone, Copy, Default)]

@@ -18,7 +18,7 @@ pub mod template;
 mod tls;
 mod version;
 
-pub use config::check::{Component, EXTENSIONS, validate_machine_config};
+pub use config::check::{Component, validate_machine_config};
 pub use config::diff::{DiffSide, diff, diff_parsed};
 pub use config::inputs::Inputs;
 pub use config::merge::{Merged, OsImages, merge, sort};

@@ -22,9 +22,22 @@ pub(super) fn page() -> String {
         for alert in ALERTS.iter().filter(|a| a.needs_others() == others) {
             let page = format!("[{0}](../runbooks/{0}.md)", alert.name);
             let expr = format!("`{}`", cell(&alert.promql()).replace("&lt;", "<"));
-            let says = cell(alert.summary).replace("{{", "{ {");
+            let says = cell(&filled(alert.summary));
             out += &row(&[&page, alert.severity.name(), &says, &expr, alert.hold]);
         }
+    }
+    out
+}
+
+/// A summary with a word for each value that Prometheus fills in: `POOL` for `{{ $labels.pool }}`, `VALUE` for `{{ $value }}`.
+fn filled(summary: &str) -> String {
+    let mut parts = summary.split("{{");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (value, rest) = part.split_once("}}").unwrap_or((part, ""));
+        let name = value.trim().trim_start_matches("$labels.").trim_start_matches('$');
+        out += &name.split([' ', '|']).next().unwrap_or_default().to_uppercase();
+        out += rest;
     }
     out
 }

@@ -12,10 +12,12 @@ use std::path::Path;
 const SOURCE: &str = "crates/api/src/names.rs";
 
 /// Links in docs that are not names of objects, each with what a reader of the page gets instead.
-const MEANT: [(&str, &str); 6] = [
+const MEANT: [(&str, &str); 8] = [
     ("crate::drift", "[Drift](../drift.md)"),
     ("crate::trial", "[Safe rollouts](../safe-rollouts.md#changes-that-can-cut-a-node-off)"),
     ("crate::prefetch", "[Images before they are needed](../os.md#images-before-they-are-needed)"),
+    ("crate::v1alpha1::Reboots", "[Disruption](../disruption.md)"),
+    ("crate::os_image", "[Operating systems](../os.md)"),
     ("crate::detected", "[Install](../operations.md#install)"),
     ("crate::text::MAX_REASON_CHARS", "2000"),
     ("super::state", "the [states](#values-of-machineconfigurationopenshiftiostate)"),
@@ -224,7 +226,7 @@ mod tests {
     fn no_other_file_has_a_name_of_its_own() {
         let root = crate::root();
         let names = Names::read(&root).unwrap();
-        let prefix = "\"machineconfiguration.openshift.io/";
+        let prefixes = ["\"machineconfiguration.openshift.io/", "\"machineconfig.dev/"];
         let mut wrong = vec![];
         for path in crate::docs::sources(&root, &["rs"]) {
             let is_test = path.with_extension("").components().any(|part| part.as_os_str() == "tests");
@@ -235,7 +237,9 @@ mod tests {
             // Tests spell names out on purpose, to notice a change.
             let code = text.split("#[cfg(test)]").next().unwrap_or_default();
             for line in code.lines().filter(|l| !l.trim_start().starts_with("//")) {
-                let Some(name) = line.split(prefix).nth(1) else { continue };
+                let Some(name) = prefixes.iter().find_map(|prefix| line.split(prefix).nth(1)) else {
+                    continue;
+                };
                 let name = name.split('"').next().unwrap_or_default();
                 if !name.starts_with("v1") && !name.is_empty() {
                     let is_known = names.values().any(|v| v.ends_with(&format!("/{name}")));

@@ -304,11 +304,11 @@ pub enum RunDashboard {
 /// When a change for which there is no disruption policy drains and reboots a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Reboots {
-    /// Always, as in OpenShift.
+    /// Always a drain and a reboot, as in OpenShift.
     #[default]
     AsReference,
-    /// Only where it cannot take effect otherwise: what has a row in the agents' table takes effect at once, and is
-    /// checked; everything else reboots.
+    /// Only where the change cannot take effect otherwise. What has a row in the table of the documentation's page on
+    /// disruption takes effect at once, and is checked; everything else reboots.
     WhenNeeded,
 }
 

@@ -89,7 +89,7 @@ pub fn context(
         machine_config: pack(rendered)?,
         trust_bundle,
         policy: file(rendered, "/etc/containers/policy.json"),
-        registries: file(rendered, "/etc/containers/registries.conf"),
+        registries: file(rendered, api::paths::REGISTRIES_CONF),
     })
 }
 

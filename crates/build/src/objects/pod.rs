@@ -127,7 +127,7 @@ pub(super) fn job(inputs: Inputs<'_>, files: &[(&str, String, &str)], authoritie
             authorities.iter().map(|(key, of)| json!({"key": key, "path": path(of)})).collect();
         let name = names::registry_authorities(&name);
         volumes.push(json!({"name": "registry-cas", "configMap": {"name": name, "items": items}}));
-        mounts.push(at("registry-cas", "/etc/docker/certs.d"));
+        mounts.push(at("registry-cas", api::paths::REGISTRY_CERTIFICATES));
     }
     let mut container = json!({
         "name": CONTAINER,

@@ -184,7 +184,7 @@ async fn pass(shared: Arc<Shared>, _: String) -> Outcome {
         Err(Failure::Unread(why) | Failure::Lacks(why)) => Some(why.clone()),
     };
     let is = match &done {
-        Err(Failure::Lacks(_)) => "may lack streams, because an image cannot be inspected",
+        Err(Failure::Lacks(_)) => "may be incomplete, because an image cannot be inspected",
         _ => "is not filled",
     };
     if let Some(words) = &words {
@@ -192,7 +192,7 @@ async fn pass(shared: Arc<Shared>, _: String) -> Outcome {
     }
     let text = words.map(|words| {
         format!(
-            "OSImageStream {CLUSTER} {is} from the images of its annotation {}, or without it of the release: {words}",
+            "OSImageStream {CLUSTER} {is}: {words}. Its images are those of its annotation {}, or of the release without it",
             own::STREAM_IMAGES
         )
     });

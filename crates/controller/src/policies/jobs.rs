@@ -38,7 +38,7 @@ const LOOK_BESIDE_WATCH: Duration = Duration::from_secs(10);
 /// How long a CronJob counts that was read.
 const TEMPLATE_COUNTS: Duration = Duration::from_secs(10);
 /// The label of Jobs: the gate's attempt that they belong to.
-const ATTEMPT: &str = "machineconfig.dev/gate";
+const ATTEMPT: &str = api::names::label::GATE;
 /// How long a Job is kept after its end, for people who want to see its logs.
 const JOB_IS_KEPT: Duration = Duration::from_secs(24 * 3600);
 
@@ -176,7 +176,7 @@ fn job(template: &Value, about: &CheckSubject, node: &str, name: &str, attempt: 
     job["kind"] = "Job".into();
     job["metadata"]["name"] = name.into();
     job["metadata"]["labels"][ATTEMPT] = attempt.into();
-    job["metadata"]["annotations"]["machineconfig.dev/config"] = (*about.config).into();
+    job["metadata"]["annotations"][api::names::own::GATED_CONFIG] = (*about.config).into();
     let PolicyReference { name, uid, generation: _ } = &about.policy;
     if !uid.is_empty() {
         job["metadata"]["ownerReferences"] = json!([

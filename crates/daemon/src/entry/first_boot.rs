@@ -171,7 +171,7 @@ fn found_os(host: &Host, wanted: &DesiredOs, facts: &Facts) -> Result<DesiredOs,
         image: if wanted.image.is_empty() { String::new() } else { os.image.clone() },
         kernel_arguments: present(&wanted.kernel_arguments, &os.kernel_arguments),
         kernel_type: os.kernel_type.clone(),
-        extensions: wanted.extensions.iter().filter(|e| os.extensions.contains(e)).cloned().collect(),
+        extensions: wanted.extensions.iter().filter(|e| os.has_extension(e)).cloned().collect(),
         ..DesiredOs::default()
     })
 }

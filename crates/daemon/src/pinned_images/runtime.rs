@@ -11,6 +11,7 @@
 use super::auth::message;
 use super::grpc::{Channel, GrpcError};
 use super::wire::{Fields, Malformed, Message};
+use api::names::label;
 use registry::Login;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,7 +27,7 @@ const NAMESPACE: (&str, &str) = ("containerd-namespace", "k8s.io");
 /// containerd: the label by which its CRI part tells the kubelet that an image is pinned, and its value.
 const PINNED: (&str, &str) = ("io.cri-containerd.pinned", "pinned");
 /// containerd: the label of images that are pinned by this agent.
-const OURS: (&str, &str) = ("machineconfig.dev/pinned", "true");
+const OURS: (&str, &str) = (label::PINNED, "true");
 
 /// The runtimes that can pin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

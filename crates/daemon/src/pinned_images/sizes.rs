@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The host's mirrors, as CRI-O reads them.
-const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
+const REGISTRIES_CONF: &str = api::paths::REGISTRIES_CONF;
 /// The host's authorities, by distribution.
 const AUTHORITIES: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
 /// How many registries are asked at once.

@@ -21,7 +21,7 @@ use crate::paths::{self, FORCE_FILE, has_contents, is_reserved};
 /// The only user that may be managed.
 pub const CORE: &str = api::names::CORE_USER;
 /// The largest mode of a file: no set-user-ID, set-group-ID or sticky bit.
-const MODE_MAX: i64 = 0o777;
+pub const MODE_MAX: i64 = 0o777;
 
 const INSTALL: &str =
     "set it when the machine is installed, and remove it from the MachineConfig of running machines";

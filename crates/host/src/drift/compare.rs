@@ -47,9 +47,9 @@ pub(crate) fn drifts(config: &Baseline, facts: &Facts) -> Vec<Drift> {
     }
     for u in &config.units {
         let state = facts.unit_states.get(&u.name);
-        let mut is_not = |expected| {
+        let mut is_not = |enabled| {
             let received = state.map_or_else(|| "not-found".to_owned(), |s| s.0.clone());
-            out.push(Drift::Enablement { unit: u.name.clone(), expected, received });
+            out.push(Drift::Enablement { unit: u.name.clone(), enabled, received });
         };
         match u.enabled {
             // A unit that the host does not have was skipped when the config was applied.
@@ -58,10 +58,10 @@ pub(crate) fn drifts(config: &Baseline, facts: &Facts) -> Vec<Drift> {
                     && (u.install.is_some() || facts.unit_files.contains(&u.name))
                     && state.is_none_or(|s| s.is_disabled() || s.is_masked()) =>
             {
-                is_not("enabled");
+                is_not(true);
             }
             Some(false) if state.is_some_and(crate::system::systemd::UnitFileState::is_enabled) => {
-                is_not("disabled");
+                is_not(false);
             }
             _ => {}
         }

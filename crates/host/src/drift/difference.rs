@@ -59,12 +59,12 @@ pub enum Drift {
         path: String,
     },
     /// A unit is enabled and should be disabled, or the other way round.
-    #[error("unit {unit:?} should be {expected} and is {received}")]
+    #[error("unit {unit:?} should be {} and is {received}", if *enabled { "enabled" } else { "disabled" })]
     Enablement {
         /// The unit.
         unit: String,
-        /// `enabled` or `disabled`.
-        expected: &'static str,
+        /// Whether it should be enabled.
+        enabled: bool,
         /// The state that systemd reports.
         received: String,
     },

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use desired::{
-    DesiredHost, DesiredPath, KUBELET_UNITS, field_cuts_off, file_cuts_off, is_about_logins, unit_cuts_off,
+    CutOffReason, DesiredHost, DesiredPath, KUBELET_UNITS, field_cuts_off, file_cuts_off, unit_cuts_off,
 };
 use serde::Serialize;
 
@@ -19,7 +19,7 @@ pub struct CutOff {
     /// The path, unit or field.
     pub path: String,
     /// How it can.
-    pub why: &'static str,
+    pub why: CutOffReason,
 }
 
 impl fmt::Display for CutOff {
@@ -70,7 +70,7 @@ pub(crate) fn needed_units() -> Vec<String> {
 /// Whether such a change concerns the SSH server: then people must be able to log in afterwards if they were before.
 #[must_use]
 pub(crate) fn concerns_logins(cut_offs: &[CutOff]) -> bool {
-    cut_offs.iter().any(|c| is_about_logins(c.why))
+    cut_offs.iter().any(|c| c.why.is_about_logins())
 }
 
 #[cfg(test)]

@@ -111,7 +111,7 @@ impl Change {
         self.old.os = found;
         // An empty kernel type means the default one, as in a config.
         if self.old.os.kernel_type.is_empty() {
-            "default".clone_into(&mut self.old.os.kernel_type);
+            desired::DEFAULT_KERNEL.clone_into(&mut self.old.os.kernel_type);
         }
         self
     }
@@ -216,7 +216,7 @@ impl Change {
             bad.push(Irreconcilable {
                 path: field.path().to_owned(),
                 why: format!(
-                    "this machine was rebooted into it but came up without it: {}{not_back}",
+                    "this machine was rebooted for this setting, and came up without it: {}{not_back}",
                     failure.why
                 ),
                 remedy: format!(

@@ -19,7 +19,7 @@ use crate::plan::facts::Facts;
 use crate::plan::os_before::ImageGivenUp;
 use crate::system::os::extensions::is_within;
 use crate::system::os::reference::same_image;
-use crate::system::os::{Deployment, OsStatus, masked, without};
+use crate::system::os::{Deployment, OsStatus, differs, masked, without};
 
 /// A change of the operating system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,22 +106,18 @@ impl OsChange {
     pub fn check_boot(&self, status: &OsStatus) -> Result<(), String> {
         let booted = &status.booted;
         let Self { from, to, wanted, gone, .. } = self;
-        if !same_image(&to.image, &booted.image) {
-            return Err(format!("it runs the image {:?} and not {:?}", booted.image, to.image));
-        }
-        if to.kernel_type != booted.kernel_type {
-            return Err(format!("its kernel is {:?} and not {:?}", booted.kernel_type, to.kernel_type));
-        }
-        if let Some(missing) = wanted.extensions.iter().find(|e| !is_within(e, &booted.extensions)) {
-            return Err(format!("the extension {missing} is missing"));
+        let asked = Deployment {
+            image: to.image.clone(),
+            kernel_type: to.kernel_type.clone(),
+            extensions: wanted.extensions.clone(),
+            kernel_arguments: arguments(&wanted.kernel_arguments),
+        };
+        if let Some(why) = differs(booted, &asked) {
+            return Err(why);
         }
         let extra = |e: &&String| is_within(e, &from.extensions) && !is_within(e, &to.extensions);
         if let Some(left) = booted.extensions.iter().find(extra) {
             return Err(format!("the extension {left} is still installed"));
-        }
-        let missing = without(&arguments(&wanted.kernel_arguments), &booted.kernel_arguments);
-        if let Some(missing) = missing.first() {
-            return Err(format!("the kernel argument {} is missing", argument(missing)));
         }
         let count = |list: &[String], a: &String| list.iter().filter(|b| *b == a).count();
         // A new image may bring one of them along.

@@ -82,6 +82,14 @@ pub struct Deployment {
     pub extensions: Vec<String>,
 }
 
+impl Deployment {
+    /// Whether it has all packages of an extension.
+    #[must_use]
+    pub fn has_extension(&self, name: &String) -> bool {
+        is_within(name, &self.extensions)
+    }
+}
+
 /// The deployments of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -112,7 +120,7 @@ pub(crate) fn masked<S: Serializer>(arguments: &[String], s: S) -> Result<S::Ok,
 }
 
 /// How a deployment differs from the requested one. Additional kernel arguments and extensions are fine.
-fn differs(got: &Deployment, asked: &Deployment) -> Option<String> {
+pub(crate) fn differs(got: &Deployment, asked: &Deployment) -> Option<String> {
     if !asked.image.is_empty() && !same_image(&got.image, &asked.image) {
         return Some(format!("its image is {:?} and not {:?}", got.image, asked.image));
     }

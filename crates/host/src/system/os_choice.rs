@@ -12,6 +12,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::disk::root::Root;
+use crate::paths::OSTREE_BOOTED;
 use crate::system::os::loader::BootLoader;
 use crate::system::os::ordinary::OrdinaryHost;
 use crate::system::os::ostree::{Images, OstreeHost};
@@ -23,9 +24,6 @@ use crate::system::programs::Programs;
 /// Makes runners of the host's programs, for back ends that need one. `None`: they cannot be run, because the host's root
 /// folder is not this process's own.
 pub type Runners<'r> = &'r dyn Fn() -> Option<Box<dyn Programs>>;
-
-/// Exists on a host that was booted from an OSTree deployment (ostree-prepare-root(1)).
-const OSTREE_BOOTED: &str = "/run/ostree-booted";
 
 /// Opens the back end of a kind of host. The error: why it cannot be used on this one.
 type Open = fn(&Root, Runners<'_>) -> Result<Box<dyn OsBackend>, String>;

@@ -245,9 +245,9 @@ impl Merge {
         let path = drift.path();
         match drift {
             Drift::Os { .. } => Ok(false),
-            Drift::Enablement { unit, expected, .. } => {
+            Drift::Enablement { unit, enabled, .. } => {
                 let (before, now) = (self.links(&self.old, unit)?, self.links("", unit)?);
-                let was_as_wanted = before.is_empty() != (*expected == "enabled");
+                let was_as_wanted = before.is_empty() != *enabled;
                 let mut of_image = true;
                 for link in before.union(&now) {
                     of_image &= self.is_of_image(link)?;

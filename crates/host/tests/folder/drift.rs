@@ -279,12 +279,12 @@ fn a_unit_that_is_enabled_or_masked_in_a_new_folder_is_drift() {
     let seen = next(&mut watch);
     assert!(seen.contains(&"/etc/systemd/system/new.target.wants/off.service".to_owned()), "{seen:?}");
     assert!(seen.contains(&"/etc/systemd/system/other.service".to_owned()), "{seen:?}");
-    assert!(matches!(&host.drifts(&config).unwrap()[..], [Drift::Enablement { expected: "disabled", .. }]));
+    assert!(matches!(&host.drifts(&config).unwrap()[..], [Drift::Enablement { enabled: false, .. }]));
     FakeSystemd::new(host.root()).disable(&["off.service".to_owned()]).unwrap();
     while !matches!(watch.wait(Some(Duration::from_millis(100))).unwrap(), DiskEvent::TimedOut) {}
     std::os::unix::fs::symlink("/dev/null", dir.path().join("etc/systemd/system/vendor.service")).unwrap();
     assert_eq!(next(&mut watch), ["/etc/systemd/system/vendor.service"]);
-    assert!(matches!(&host.drifts(&config).unwrap()[..], [Drift::Enablement { expected: "enabled", .. }]));
+    assert!(matches!(&host.drifts(&config).unwrap()[..], [Drift::Enablement { enabled: true, .. }]));
 }
 
 #[test]

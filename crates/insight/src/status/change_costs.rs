@@ -38,7 +38,7 @@ impl ChangeCosts {
 
     /// What is not known: the kind that cannot be read, and what follows from that, as a sentence.
     pub(super) fn unread(&self) -> Option<String> {
-        let shown = "nodes are shown as waiting that a window or a freeze may let go";
+        let shown = "some nodes are shown as waiting although a window or a freeze may let them go";
         if self.0.is_refused() {
             return Some(format!(
                 "MachineConfigs and MachineConfigurations cannot be read, so it is not known what changes cost: {shown}"

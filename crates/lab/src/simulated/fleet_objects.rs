@@ -3,6 +3,7 @@
 //!
 //! What it is not: how they are served and changed (see `fleet_api`).
 
+use api::names::own;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -57,7 +58,7 @@ fn progress(name: &str, number: usize, pool: &str, config: &str) -> Value {
     let newer = format!("2026-01-02T10:{:02}:00Z", number % 60);
     let updates = json!([update(&config_of(pool, 0), &older), update(config, &newer)]).to_string();
     json!({"apiVersion": format!("{GROUP}/v1"), "kind": "MachineConfigNode",
-        "metadata": {"name": name, "uid": format!("{name}-progress"), "annotations": {"machineconfig.dev/updates": updates}},
+        "metadata": {"name": name, "uid": format!("{name}-progress"), "annotations": {own::UPDATES: updates}},
         "spec": {"node": {"name": name}, "pool": {"name": pool}, "configVersion": {"desired": config}},
         "status": {"configVersion": {"current": config, "desired": config}, "conditions": [
             {"type": "Updated", "status": "True", "reason": "Updated", "message": "", "lastTransitionTime": newer}]}})
@@ -137,7 +138,7 @@ pub(super) fn fill(kinds: &mut Kinds, names: &[String], markup: &str) {
         let counted = json!({"holder": holder, "since": "2026-01-01T00:00:00Z", "requests": 48_211, "refused": 0, "unanswered": 3,
             "passes": 9120, "failed": 2, "waiting": 4, "memory": 37 << 20});
         json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": {"name": name, "uid": name, "annotations": {"machineconfig.dev/figures": counted.to_string()}},
+            "metadata": {"name": name, "uid": name, "annotations": {own::PROCESS_COUNTS: counted.to_string()}},
             "spec": {"holderIdentity": holder, "acquireTime": "2026-01-01T00:00:00.000000Z",
                 "renewTime": renewed, "leaseDurationSeconds": 15}})
     };

@@ -65,6 +65,14 @@ async fn invalid_objects_are_refused_by_admission_policies() {
         ("has the path \"etc/motd\"", config("relative", files(json!({"path": "etc/motd"})))),
         ("has the path \"/etc/../motd\"", config("dots", files(json!({"path": "/etc/../motd"})))),
         ("has the path \"/etc/\"", config("slash", files(json!({"path": "/etc/"})))),
+        (
+            "spec.config.ignition.version \"3.6.0\"",
+            config("newer", json!({"ignition": {"version": "3.6.0"}})),
+        ),
+        (
+            "has the mode 1023; it must be between 0 and 0777",
+            config("sticky", files(json!({"path": "/etc/motd", "mode": 1023}))),
+        ),
         ("has the mode 77777", config("mode", files(json!({"path": "/etc/motd", "mode": 77777})))),
         ("has the name \"a/b.service\"", config("unit", units("a/b.service"))),
         ("has the name \"foo\"", config("type", units("foo"))),

@@ -40,8 +40,8 @@ impl PassFailures {
     pub(super) fn with_watches(mut self, unwatched: Option<String>) -> Self {
         self.remembered.extend(unwatched.map(|why| {
             let why = format!(
-                "{why}; `mco install` of {VERSION_RAW} with the same --image gives the operator a right that is missing; for \
-                 anything else look at what stands between it and the API server"
+                "{why}; `mco install` of {VERSION_RAW} with the same --image gives the operator a right that is missing; otherwise \
+                 check the proxy or load balancer between the operator and the API server"
             );
             (Step::Watch, why)
         }));

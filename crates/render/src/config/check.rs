@@ -6,13 +6,9 @@ use crate::error::{Finding, Rule};
 use api::k8s::ResourceExt as _;
 use api::v1::MachineConfig;
 use desired::rules::{special_mode_bits, unescaped};
-use desired::{KERNEL_TYPES, ignition_value};
+use desired::{KERNEL_TYPES, ignition_value, packages};
 use ignition::{Config, Version, WarningKind};
 use serde_json::Value;
-
-/// Extensions that a host knows how to install.
-pub const EXTENSIONS: [&str; 7] =
-    ["two-node-ha", "ipsec", "usbguard", "kerberos", "kernel-devel", "sandboxed-containers", "sysstat"];
 
 /// A MachineConfig that was parsed and obeys the rules.
 #[derive(Debug, Clone)]
@@ -112,12 +108,12 @@ pub(crate) fn host_packages(machine_config: &MachineConfig) -> Vec<Finding> {
     let has_config = ignition_value(&machine_config.spec).is_some();
     let extensions = machine_config.spec.extensions.iter().flatten().enumerate();
     let own = extensions.filter(|(_, e)| {
-        !has_config && !EXTENSIONS.contains(&e.as_str()) && desired::refused_extension(e).is_none()
+        !has_config && packages::extension(e).is_none() && desired::refused_extension(e).is_none()
     });
     let finding = |(i, e): (usize, &String)| {
         let message = format!(
             "{e:?} is not one of the reference's extensions ({}), so it is treated as a package of the hosts' repositories",
-            EXTENSIONS.join(", ")
+            packages::extension_names()
         );
         Finding::on(Rule::Extension, &machine_config.name_any(), format!("spec.extensions[{i}]"), message)
     };
@@ -126,11 +122,11 @@ pub(crate) fn host_packages(machine_config: &MachineConfig) -> Vec<Finding> {
 
 fn unknown_extensions(machine_config: &MachineConfig) -> Vec<Finding> {
     let extensions = machine_config.spec.extensions.iter().flatten().enumerate();
-    let unknown = extensions.filter(|(_, e)| !EXTENSIONS.contains(&e.as_str()));
+    let unknown = extensions.filter(|(_, e)| packages::extension(e).is_none());
     let finding = |(i, e): (usize, &String)| {
         let message = format!("{e:?} is not a known extension");
         Finding::on(Rule::Extension, &machine_config.name_any(), format!("spec.extensions[{i}]"), message)
-            .with_remedy(format!("use some of {}", EXTENSIONS.join(", ")))
+            .with_remedy(format!("use some of {}", packages::extension_names()))
     };
     unknown.map(finding).collect()
 }
@@ -157,10 +153,10 @@ fn ignition_config(name: &str, raw: &Value) -> (Option<Config>, Vec<Finding>, Ve
     };
     let warnings = warnings.map(warning).collect();
     let mut findings = Vec::new();
-    if parsed.version > Version::V3_5 {
-        let message = "hosts read Ignition up to 3.5.0";
+    if parsed.version > Version::MODEL {
+        let message = format!("hosts read Ignition up to {}", Version::MODEL);
         let finding = Finding::on(Rule::Ignition, name, "spec.config.ignition.version", message);
-        findings.push(finding.with_remedy("write 3.5.0 here (3.6 adds no field)"));
+        findings.push(finding.with_remedy(format!("write {} here (3.6 adds no field)", Version::MODEL)));
     }
     if let Err(errors) = ignition::validate_as(&parsed.config, parsed.version) {
         let errors = errors.0.into_iter();

@@ -140,10 +140,7 @@ fn contested(all: &mut Vec<Lint>, pool: &MachineConfigPool, components: &[&Compo
             object: format!("MachineConfig {set_by}"),
             path,
             rule: Rule::Contested,
-            message: format!(
-                "in pool {} it sets {what}, and so does {losers}, without effect",
-                pool.name_any()
-            ),
+            message: format!("in pool {} it overrides {losers}, which sets {what}, too", pool.name_any()),
             remedy: format!("set it in one place: remove it from {losers}, or from {set_by}"),
         });
     }

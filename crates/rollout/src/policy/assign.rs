@@ -8,9 +8,6 @@ use api::v1alpha1::{RolloutPolicy, RolloutPolicySpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Why a policy that picks no pool is not in force, in one word.
-pub(super) const NO_POOL: &str = "NoPool";
-
 /// A pool, as far as policies pick it.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyPool<'a> {
@@ -39,13 +36,36 @@ pub enum Verdict {
         /// Names in the policy that no pool has.
         missing: Vec<String>,
     },
-    /// For none, or not for all that it picks: the reason in one word, and in words with the remedy.
+    /// For none, or not for all that it picks.
     NotInForce {
-        /// One word.
-        reason: &'static str,
-        /// For people.
+        /// Why.
+        reason: NotInForce,
+        /// Why, for people, with the remedy.
         message: String,
     },
+}
+
+/// Why a policy is not in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotInForce {
+    /// It cannot be followed as it is written.
+    Invalid,
+    /// It picks no pool.
+    NoPool,
+    /// Another policy picks one of its pools, too.
+    SeveralPolicies,
+}
+
+impl NotInForce {
+    /// The reason of the condition.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Invalid => "Invalid",
+            Self::NoPool => "NoPool",
+            Self::SeveralPolicies => "SeveralPolicies",
+        }
+    }
 }
 
 /// Which policies are in force for which pools.
@@ -111,10 +131,13 @@ pub fn assign<'a>(
         let disputed = |pool: &&&str| of_pool.get(**pool).is_some_and(|names| names.len() > 1);
         let not = |reason, message| Verdict::NotInForce { reason, message };
         let verdict = match (read_policies.get(name), mine.iter().find(disputed)) {
-            (Some(Err(why)), _) => not("Invalid", format!("{why}. Its pools hold until it is corrected")),
-            _ if mine.is_empty() => {
-                not(NO_POOL, "it picks no pool; correct spec.pools, or label a MachineConfigPool".to_owned())
+            (Some(Err(why)), _) => {
+                not(NotInForce::Invalid, format!("{why}. Its pools hold until it is corrected"))
             }
+            _ if mine.is_empty() => not(
+                NotInForce::NoPool,
+                "it picks no pool; correct spec.pools, or label a MachineConfigPool".to_owned(),
+            ),
             (_, Some(pool)) => {
                 let others = of_pool.get(*pool).into_iter().flatten().filter(|other| **other != name);
                 let others = others.copied().collect::<Vec<_>>().join(", ");
@@ -122,7 +145,7 @@ pub fn assign<'a>(
                     "MachineConfigPool {pool} is picked by {others}, too, so neither is in force for it and its rollout holds; \
                      leave one that names or selects it"
                 );
-                not("SeveralPolicies", message)
+                not(NotInForce::SeveralPolicies, message)
             }
             _ => Verdict::InForce {
                 pools: mine.iter().map(|p| (*p).to_owned()).collect(),

@@ -22,7 +22,7 @@ mod waves;
 
 pub use crate::hold::{GateState, UnknownCost};
 pub use crate::target::ChangeAsked;
-pub use assign::{Assigned, Assignment, PolicyPool, Verdict, assign};
+pub use assign::{Assigned, Assignment, NotInForce, PolicyPool, Verdict, assign};
 pub use calendar::{Freeze, Hours, Window, WindowError};
 pub use gates::Gate;
 pub use parse::{PolicyError, parse};

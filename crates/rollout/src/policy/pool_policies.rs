@@ -4,10 +4,9 @@
 //! What it is not: reading or writing of objects.
 
 use crate::hold::{GateState, Hold};
-use crate::policy::assign::NO_POOL;
 use crate::policy::{
-    ApprovalRequest, Assigned, Costs, JobNodes, Policy, PolicyFacts, PolicyInput, PolicyPlan, PolicyPool,
-    RejectedElsewhere, Verdict, assign, holds_without_waves, is_rejected, time,
+    ApprovalRequest, Assigned, Costs, JobNodes, NotInForce, Policy, PolicyFacts, PolicyInput, PolicyPlan,
+    PolicyPool, RejectedElsewhere, Verdict, assign, holds_without_waves, is_rejected, time,
 };
 use api::conditions::get_true;
 use api::k8s::Time;
@@ -253,7 +252,7 @@ impl PoolPolicies {
                 // It may be in force for others of them.
                 let others = plans.iter().filter(|(pool, _)| old.pools.iter().all(|o| o.name != *pool));
                 let others = others.filter_map(|(pool, _)| of_plan(pool));
-                ("False", *reason, message.clone(), known.chain(others).collect())
+                ("False", reason.text(), message.clone(), known.chain(others).collect())
             }
         };
         let generation = policy.metadata.generation;
@@ -280,7 +279,7 @@ impl PoolPolicies {
             pools.iter().filter_map(|p| Some((p.name.as_str(), p.held.as_deref()?))).collect();
         match held.first() {
             // A policy that is not in force holds its pools for that.
-            _ if matches!(verdict, Verdict::NotInForce { .. }) && reason != NO_POOL => {
+            _ if matches!(verdict, Verdict::NotInForce { reason, .. } if *reason != NotInForce::NoPool) => {
                 set(HELD, "True", reason, &message);
             }
             None => set(HELD, "False", "NotHeld", "no pool is held by this policy"),

@@ -21,17 +21,17 @@ use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 
 /// Where the kubelet reads the CA of the API server's clients.
-pub const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
+pub const KUBELET_CA: &str = api::paths::KUBELET_CA;
 /// The path of the cloud provider's CA.
-pub const CLOUD_CA: &str = "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem";
+pub const CLOUD_CA: &str = api::paths::CLOUD_CA;
 /// The annotations that the node gets when it joins.
 pub const NODE_ANNOTATIONS: &str = api::paths::NODE_ANNOTATIONS;
 /// The kubelet's first kubeconfig.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kubeconfig";
 /// The whole MachineConfig that was served.
-pub const SERVED_CONFIG: &str = "/etc/mcs-machine-config-content.json";
+pub const SERVED_CONFIG: &str = api::paths::SERVED_CONFIG;
 /// The MachineConfig without its Ignition part, which the daemon applies at first boot.
-pub const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
+pub const ENCAPSULATED: &str = api::paths::ENCAPSULATED;
 /// The annotation of a rendered MachineConfig that names the image to boot into directly.
 pub const PRE_BUILT_IMAGE: &str = api::names::annotation::PRE_BUILT_IMAGE;
 /// The mode of every file that is added.
@@ -305,7 +305,8 @@ fn file(path: String, bytes: &[u8]) -> File {
 /// Ignition before 3.3 has no kernel arguments, so the daemon adds them at first boot. It cannot remove any that way.
 fn migrate_kernel_arguments(config: &mut Config, to: &mut MachineConfig) -> Result<(), Vec<UnsupportedPart>> {
     if !config.kernel_arguments.should_not_exist.is_empty() {
-        let message = "came with 3.3, and the first boot cannot do it instead".to_owned();
+        let message =
+            "came with 3.3, and the first boot cannot remove kernel arguments in its place".to_owned();
         return Err(vec![UnsupportedPart { path: "kernelArguments.shouldNotExist".to_owned(), message }]);
     }
     let moved = std::mem::take(&mut config.kernel_arguments.should_exist);
@@ -349,7 +350,7 @@ fn added_files(
         (SERVED_CONFIG.to_owned(), document::indented(machine_config)?.into_bytes()),
     ];
     for (registry, certificate) in &source.registry_certificates {
-        files.push((format!("/etc/docker/certs.d/{registry}/ca.crt"), certificate.clone()));
+        files.push((format!("{}/{registry}/ca.crt", api::paths::REGISTRY_CERTIFICATES), certificate.clone()));
     }
     let inner = match source.mode {
         Mode::Bootstrap => Version::V3_5,

@@ -204,7 +204,7 @@ pub struct JobGate {
     /// The namespace that it runs in.
     #[schemars(length(min = 1, max = 63))]
     pub namespace: String,
-    /// The CronJob there whose template it is made from; it may be suspended.
+    /// The CronJob in `namespace` whose template is used. The CronJob may be suspended.
     #[schemars(length(min = 1, max = 52))]
     pub cron_job: String,
 }

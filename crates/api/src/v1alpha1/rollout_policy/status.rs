@@ -41,7 +41,7 @@ pub struct PoolProgress {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub config: Option<String>,
-    /// Since when that is so.
+    /// Since when `config` is on its way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
     /// The last rendered config that all waves have reached while their gates passed. A rollback goes back to it.

@@ -156,6 +156,6 @@ pub(crate) struct DaemonFirstBoot {
     #[arg(long, value_name = "DIR", default_value = "/rootfs", overrides_with = "root_mount")]
     pub(crate) root_mount: PathBuf,
     /// The config that the config server left for the first boot, below the root folder
-    #[arg(long, value_name = "FILE", default_value = "/etc/ignition-machine-config-encapsulated.json")]
+    #[arg(long, value_name = "FILE", default_value = api::paths::ENCAPSULATED)]
     pub(crate) machineconfig_file: String,
 }

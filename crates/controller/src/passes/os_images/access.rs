@@ -13,7 +13,7 @@ use registry::{Cache, Limits, Proxies, Routes, Settings, Trust};
 use std::time::Duration;
 
 /// The file with the nodes' mirrors.
-const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
+const REGISTRIES_CONF: &str = api::paths::REGISTRIES_CONF;
 /// The key of a pull secret.
 const PULL_SECRET: &str = ".dockerconfigjson";
 /// How long a look at one image may take. Nodes wait for it.

@@ -11,14 +11,14 @@ use host::{Attributes, FsError, PathState, Root};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The CA with which the kubelet verifies clients.
-const KUBELET_CA: &str = host::paths::KUBELET_CA;
+const KUBELET_CA: &str = api::paths::KUBELET_CA;
 /// The cloud provider's CA.
-const CLOUD_CA: &str = "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem";
+const CLOUD_CA: &str = api::paths::CLOUD_CA;
 /// The pull secret of the cluster's own registry. The cluster merges it with the others.
 const PULL_SECRET: &str = desired::paths::INTERNAL_PULL_SECRET;
 /// The folder in which container runtimes look for the CAs of registries, by the registry's name
 /// (containers-certs.d(5)).
-const REGISTRIES: &str = "/etc/docker/certs.d";
+const REGISTRIES: &str = api::paths::REGISTRY_CERTIFICATES;
 /// The record of the registries whose CAs the agent put there.
 const RECORD: &str = "/var/lib/machine-config-daemon/registry-cas.json";
 /// Mode and owner of a new file with certificates. An existing file keeps its own.

@@ -13,9 +13,9 @@ pub(crate) const ANNOTATIONS_FILE: &str = desired::paths::NODE_ANNOTATIONS;
 /// Its name after it was used. OpenShift's daemon uses this name, without the `s`.
 const ANNOTATIONS_FILE_USED: &str = "/etc/machine-config-daemon/node-annotation.json.bak";
 /// The complete config that the config server served.
-pub(crate) const SERVED_FILE: &str = "/etc/mcs-machine-config-content.json";
+pub(crate) const SERVED_FILE: &str = api::paths::SERVED_CONFIG;
 /// The input of a first boot. When the agent runs, the first boot is over.
-pub(crate) const FIRSTBOOT_FILE: &str = "/etc/ignition-machine-config-encapsulated.json";
+pub(crate) const FIRSTBOOT_FILE: &str = api::paths::ENCAPSULATED;
 /// The presets that Ignition writes for the first boot. Later boots must not see them.
 const FIRSTBOOT_PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset";
 

@@ -102,9 +102,12 @@ impl fmt::Display for RuleDecision {
                 write!(f, "by the policy for {policy} of MachineConfiguration cluster")
             }
             Rule::BuiltIn { policy } => write!(f, "by the built-in policy for {policy}"),
-            Rule::Table { row } => write!(f, "by the table, row \"{row}\""),
+            Rule::Table { row } => write!(f, "by row \"{row}\" of the table of changes without a reboot"),
             Rule::NotHere { row, why } => {
-                write!(f, "because row \"{row}\" of the table does not apply: {why}")
+                write!(
+                    f,
+                    "because row \"{row}\" of the table of changes without a reboot does not apply: {why}"
+                )
             }
             Rule::Allowed { annotation } => write!(f, "as the annotation {annotation} allows"),
             Rule::Default => f.write_str("because no rule allows less"),

@@ -4,6 +4,8 @@
 //! it costs without the table.
 //!
 //! Not here: units of a config (see `units`).
+//!
+//! Sources: tmpfiles.d(5), udev(7), systemd.network(5), sysctl.d(5).
 
 use desired::mask::may_show;
 use desired::{DesiredHost, DesiredPath};

@@ -191,7 +191,7 @@ fn a_boot_into_anything_else_is_told_with_what_differs() {
     for (booted, why) in [
         ("i2 | ro token=hush | realtime | ipsec", ""),
         ("i2 | other ro token=hush | realtime | ipsec mine", ""),
-        ("i1 | ro a | | usbguard", "it runs the image \"i1\" and not \"i2\""),
+        ("i1 | ro a | | usbguard", "its image is \"i1\" and not \"i2\""),
         ("i2 | ro token=hush | | ipsec", "its kernel is \"default\" and not \"realtime\""),
         ("i2 | ro token=hush | realtime", "the extension ipsec is missing"),
         ("i2 | ro token=hush | realtime | ipsec usbguard", "the extension usbguard is still installed"),

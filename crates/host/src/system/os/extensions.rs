@@ -1,31 +1,24 @@
-//! The names of extensions and their packages. Pure. The table is that of RHEL CoreOS, which configs are written for; any other name
-//! is the name of a package. Plans compare extensions by it, and so do back ends of distributions that have these packages.
+//! Which packages extensions are, and which extensions packages are. Pure. Any name that is not in the table of
+//! [`desired::packages`] is the name of a package. Plans compare extensions by it, and so do back ends of distributions that have
+//! these packages.
 //!
 //! Not here: kernels, and how packages are installed (see the back ends).
 //!
 //! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/docs/MachineConfiguration.md>.
 
-const EXTENSIONS: [(&str, &[&str]); 7] = [
-    ("two-node-ha", &["pacemaker", "pcs", "fence-agents-all"]),
-    ("ipsec", &["NetworkManager-libreswan", "libreswan"]),
-    ("usbguard", &["usbguard"]),
-    ("kerberos", &["krb5-workstation", "libkadm5"]),
-    ("kernel-devel", &["kernel-devel", "kernel-headers"]),
-    ("sandboxed-containers", &["kata-containers"]),
-    ("sysstat", &["sysstat"]),
-];
+use desired::packages::{EXTENSIONS, extension};
 
 /// Whether a package is part of an extension of the reference's list.
 pub(super) fn in_an_extension(package: &str) -> bool {
-    EXTENSIONS.iter().any(|(_, packages)| packages.contains(&package))
+    EXTENSIONS.iter().any(|set| set.packages.contains(&package))
 }
 
 /// The packages of extensions, sorted.
 pub(crate) fn of_extensions(extensions: &[String]) -> Vec<String> {
     let mut out = Vec::new();
     for name in extensions {
-        match EXTENSIONS.iter().find(|(known, _)| known == name) {
-            Some((_, packages)) => out.extend(packages.iter().map(|p| (*p).to_owned())),
+        match extension(name) {
+            Some(set) => out.extend(set.packages.iter().map(|p| (*p).to_owned())),
             None => out.push(name.clone()),
         }
     }
@@ -43,9 +36,9 @@ pub(crate) fn is_within(extension: &String, these: &[String]) -> bool {
 /// The extensions whose packages are all among these; packages of none are extensions of their own name.
 pub(super) fn named_by(packages: &[String]) -> Vec<String> {
     let has = |package: &&str| packages.iter().any(|p| p == package);
-    let whole: Vec<_> = EXTENSIONS.iter().filter(|(_, parts)| parts.iter().all(&has)).collect();
-    let in_one = |package: &String| whole.iter().any(|(_, parts)| parts.contains(&package.as_str()));
-    let names = whole.iter().map(|(name, _)| (*name).to_owned());
+    let whole: Vec<_> = EXTENSIONS.iter().filter(|set| set.packages.iter().all(&has)).collect();
+    let in_one = |package: &String| whole.iter().any(|set| set.packages.contains(&package.as_str()));
+    let names = whole.iter().map(|set| set.name.to_owned());
     names.chain(packages.iter().filter(|p| !in_one(p)).cloned()).collect()
 }
 

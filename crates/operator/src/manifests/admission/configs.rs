@@ -3,6 +3,8 @@
 use super::{NAMES, On, Rule, also, not_by_the_controller, policy};
 use api::names::GROUP;
 use api::names::annotation::GENERATED_BY_CONTROLLER;
+use desired::rules::MODE_MAX;
+use ignition::Version;
 use serde_json::Value;
 
 /// What can never work on a host, in MachineConfigs that people write. Lists are looked at once each, by tests that cost
@@ -26,17 +28,24 @@ pub(super) fn contents() -> Value {
         ("badPaths", &format!("variables.files.filter(f, !({PATH}))")),
         (
             "badModes",
-            "variables.files.filter(f, has(f.mode) && type(f.mode) == int && !(f.mode >= 0 && f.mode <= 4095))",
+            &format!(
+                "variables.files.filter(f, has(f.mode) && type(f.mode) == int && !(f.mode >= 0 && f.mode <= {MODE_MAX}))"
+            ),
         ),
         ("badUnits", &format!("variables.units.filter(u, !({UNIT}))")),
     ];
     let at = "'MachineConfig ' + object.metadata.name + ': spec.config.";
+    // As `ignition::Version` reads them, up to the newest that hosts read.
+    let newest = Version::MODEL;
+    let older = Version::ALL.into_iter().filter(|version| *version <= newest && *version != Version::V2_2);
+    let older: Vec<String> = older.map(|version| version.as_str().replace('.', "[.]")).collect();
+    let versions = format!("^(2[.][0-2][.]0|{})$", older.join("|"));
     let rules = vec![
         Rule {
-            expression: format!("variables.config == {{}} || variables.version.matches('{VERSION}')"),
-            message: "spec.config.ignition.version is not one that agents read; write 3.5.0, or another of 2.2 and 3.0 to 3.6",
+            expression: format!("variables.config == {{}} || variables.version.matches('{versions}')"),
+            message: "spec.config.ignition.version is not one that agents read; write 3.5.0",
             words: Some(format!(
-                "{at}ignition.version \"' + variables.version + '\" is not one that agents read; write 3.5.0, or another of 2.2 and 3.0 to 3.6'"
+                "{at}ignition.version \"' + variables.version + '\" is not one that agents read; write {newest}, or another of 2.2 and 3.0 to {newest}'"
             )),
         },
         Rule {
@@ -48,9 +57,9 @@ pub(super) fn contents() -> Value {
         },
         Rule {
             expression: "size(variables.badModes) == 0".to_owned(),
-            message: "a file's mode is between 0 and 07777 (decimal 4095); JSON has no octal numbers",
+            message: "a file's mode is between 0 and 0777 (decimal 511); JSON has no octal numbers",
             words: Some(format!(
-                "{at}storage.files ' + string(variables.badModes[0].path) + ' has the mode ' + string(variables.badModes[0].mode) + '; it must be between 0 and 07777 (decimal 4095), and JSON has no octal numbers: write 420 for 0644'"
+                "{at}storage.files ' + string(variables.badModes[0].path) + ' has the mode ' + string(variables.badModes[0].mode) + '; it must be between 0 and 0777 (decimal {MODE_MAX}), and JSON has no octal numbers: write 420 for 0644'"
             )),
         },
         Rule {
@@ -78,8 +87,6 @@ const PATH: &str = "has(f.path) && type(f.path) == string && f.path.startsWith('
 /// As `ignition::unit::check_name`.
 const UNIT: &str = "has(u.name) && type(u.name) == string && size(u.name) <= 255 && \
     u.name.matches('^[A-Za-z0-9:_\\\\\\\\-][A-Za-z0-9:_.\\\\\\\\@-]*[.](service|socket|device|mount|automount|swap|target|path|timer|slice|scope)$')";
-/// As `ignition::Version::parse` reads them.
-const VERSION: &str = "^(2[.][0-2]|3[.][0-6])[.]0$";
 
 /// A MachineConfig that the controller makes, or that it made before this change.
 pub(super) fn is_generated() -> String {

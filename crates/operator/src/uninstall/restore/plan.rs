@@ -2,6 +2,7 @@
 //!
 //! What it is not: requests, or a clock (see `run`).
 
+use api::drain_request::config_of;
 use api::names::EMPTY_CONFIG;
 use api::names::label::ETCD_ROLE;
 use api::text::{names, statements};
@@ -177,7 +178,7 @@ pub(crate) fn restore_state(node: &NodeView, sent_well: bool) -> RestoreState {
 }
 
 fn is_moving(node: &NodeView) -> bool {
-    let drains = node.desired_drain.as_deref().is_some_and(|request| request.ends_with(EMPTY_CONFIG));
+    let drains = node.desired_drain.as_deref().and_then(config_of) == Some(EMPTY_CONFIG);
     drains || node.rebooting || node.not_ready.is_some()
 }
 

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// The path of the registries' settings on a host.
-pub(crate) const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
+pub(crate) const REGISTRIES_CONF: &str = api::paths::REGISTRIES_CONF;
 /// The path of the search registries on a host.
 pub(crate) const SEARCH_CONF: &str = "/etc/containers/registries.conf.d/01-image-searchRegistries.conf";
 

@@ -152,8 +152,8 @@ impl<'l> WaveWalk<'l, '_> {
         Some(held(hold))
     }
 
-    /// Whether all of a wave's nodes are in the config, besides those that are excused. These prove nothing: after the
-    /// last wave nothing comes that relies on it, of another one a node must be there.
+    /// Whether all of a wave's nodes are in the config, besides those that are excused. An excused node proves nothing.
+    /// So a wave before the last needs at least one node that is in the config; after the last, no other wave relies on it.
     fn is_done(&self, group: &Group<'_>, is_last: bool, excused: &HashSet<&str>) -> bool {
         let of_it = self.evaluation.nodes.iter().filter(|(n, _)| group.nodes.contains(&n.name));
         let mut of_it = of_it.peekable();

@@ -96,7 +96,7 @@ fn a_pool_has_one_policy_and_holds_when_that_is_not_so() {
             .iter()
             .map(|(policy, verdict)| match verdict {
                 Verdict::InForce { .. } => format!("{policy} InForce"),
-                Verdict::NotInForce { reason, .. } => format!("{policy} {reason}"),
+                Verdict::NotInForce { reason, .. } => format!("{policy} {}", reason.text()),
             })
             .collect();
         assert_eq!((of_pools.join(", ").as_str(), verdicts.join(", ").as_str()), (want_pools, want_policies));

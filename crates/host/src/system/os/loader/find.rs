@@ -12,6 +12,7 @@ use super::boot_counting;
 use crate::disk::fs_error::FsError;
 use crate::disk::path_state::PathState;
 use crate::disk::root::Root;
+use crate::paths::OSTREE_BOOTED;
 
 /// GRUB's and systemd-boot's variables: the name of the boot loader, and the entry that it booted
 /// (<https://systemd.io/BOOT_LOADER_INTERFACE/>).
@@ -27,8 +28,6 @@ const DEFAULT_ENTRY: &str =
 /// Its settings, on the EFI system partition (loader.conf(5)).
 const LOADER_SETTINGS: [&str; 3] =
     ["/efi/loader/loader.conf", "/boot/loader/loader.conf", "/boot/efi/loader/loader.conf"];
-/// The mark of a host that OSTree booted.
-const OSTREE_BOOTED: &str = "/run/ostree-booted";
 /// What container managers leave in a container that boots an init system.
 const CONTAINER: [&str; 2] = ["/run/systemd/container", "/run/host/container-manager"];
 /// The folders of entries, in the order in which systemd looks for the boot partition (bootctl(1)).

@@ -1,6 +1,8 @@
 //! The kernel that a host runs, and the one that it boots by default.
 //!
 //! Not here: the packages that kernels are (see `manager`).
+//!
+//! Sources: uname(1), grubby(8).
 
 use std::time::Duration;
 

@@ -92,7 +92,7 @@ pub(super) fn stage(now: &RpmDeployment, arguments: &[String], target: &Deployme
         out.push(command(["kargs".to_owned()].into_iter().chain(gone).chain(added)));
     }
     if other_kernel && target.kernel_type != DEFAULT_KERNEL {
-        let mut words = command(["override", "remove"].into_iter().chain(KERNEL));
+        let mut words = command(["override", "remove"].into_iter().chain(KERNEL.iter().copied()));
         for layer in of_kernel(&target.kernel_type) {
             words.extend(["--install".to_owned(), (*layer).to_owned()]);
         }

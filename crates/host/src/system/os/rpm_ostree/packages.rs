@@ -5,23 +5,17 @@
 //! Source: rpm-ostree(1).
 
 use desired::DEFAULT_KERNEL;
+use desired::packages::KERNELS;
 
 use crate::system::os::extensions::named_by;
 
 /// The packages of the image's own kernel, which another kernel replaces.
-pub(super) const KERNEL: [&str; 5] =
-    ["kernel", "kernel-core", "kernel-modules", "kernel-modules-core", "kernel-modules-extra"];
-const REALTIME: [&str; 3] = ["kernel-rt-core", "kernel-rt-modules", "kernel-rt-modules-extra"];
-const LARGE_PAGES: [&str; 4] =
-    ["kernel-64k-core", "kernel-64k-modules", "kernel-64k-modules-core", "kernel-64k-modules-extra"];
+pub(super) const KERNEL: &[&str] = KERNELS[0].packages;
 
 /// The packages of a kernel type; none of the default, which is the image's.
 pub(super) fn of_kernel(kernel_type: &str) -> &'static [&'static str] {
-    match kernel_type {
-        "realtime" => &REALTIME,
-        "64k-pages" => &LARGE_PAGES,
-        _ => &[],
-    }
+    let other = desired::packages::kernel(kernel_type).filter(|set| set.name != DEFAULT_KERNEL);
+    other.map_or(&[], |set| set.packages)
 }
 
 /// The kernel type whose packages were asked for.
