@@ -91,7 +91,7 @@ impl Agent {
     async fn work_on(&mut self) -> Result<Exit, DaemonError> {
         loop {
             if self.shutdown.is_cancelled() {
-                self.apply_waiting_config().await;
+                Box::pin(self.apply_waiting_config()).await;
                 return Ok(Exit::Stopped);
             }
             self.refresh_node().await;

@@ -158,7 +158,7 @@ async fn shut_down(
     let (mut agent, api) = mk_agent(dir.path(), disk);
     agent.machine.host().reboot("a person's").unwrap();
     happens(&mut agent, &mut api.lock().unwrap());
-    agent.apply_waiting_config().await;
+    Box::pin(agent.apply_waiting_config()).await;
     agent.reporter.flush().await;
     (agent, api)
 }
