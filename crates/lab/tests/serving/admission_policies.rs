@@ -166,6 +166,7 @@ async fn invalid_objects_are_refused_by_admission_policies() {
         .await;
     assert_eq!(said.code, 0, "{said:?}");
     a_migration_is_let_through(&cluster).await;
+    configs_of_before(&cluster).await;
     own_approvals(&cluster).await;
     only_builds(&cluster).await;
     os_configs_of_before(&cluster).await;
@@ -323,6 +324,8 @@ async fn older_than_the_policies(cluster: &Cluster) {
     let mut rendered = machine_config("rendered-worker-2", "worker", one_file("etc/relative", "b"));
     rendered["metadata"]["annotations"] = json!({GENERATED_BY_CONTROLLER: "of-the-version-before"});
     cluster.create(rendered).await;
+    let mode = json!({"ignition": {"version": "3.6.0"}, "storage": {"files": [{"path": "/etc/older", "mode": 1023}]}});
+    cluster.create(machine_config("older", "nobody", mode)).await;
     let mut alone = pool("older");
     alone["spec"]["machineConfigSelector"] = json!({"matchLabels": {WORKER: "older"}});
     cluster.create(alone).await;
@@ -335,6 +338,25 @@ async fn older_than_the_policies(cluster: &Cluster) {
             },
         }))
         .await;
+}
+
+/// A MachineConfig that is older than a rule can be changed elsewhere, and deleted in the foreground, but not in its contents.
+async fn configs_of_before(cluster: &Cluster) {
+    let patch = async |patch: Value| {
+        let patch = patch.to_string();
+        cluster.kubectl(&["patch", "machineconfig", "older", "--type=merge", "-p", &patch, "--as=jane"]).await
+    };
+    let finalizers = |all: Value| json!({"metadata": {"annotations": {"mine": "yes"}, "finalizers": all}});
+    let said = patch(finalizers(json!(["example.com/last"]))).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let said = patch(json!({"spec": {"kernelArguments": ["quiet"]}})).await;
+    assert!(said.code != 0 && said.err.contains("\"3.6.0\" is not one that agents read"), "{said:?}");
+    let said = cluster.kubectl(&["delete", "machineconfig", "older", "--as=jane", "--wait=false"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let said = patch(finalizers(json!([]))).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let said = cluster.kubectl(&["get", "machineconfig", "older", "--as=jane"]).await;
+    assert!(said.code != 0 && said.err.contains("not found"), "{said:?}");
 }
 
 /// A MachineOSConfig that is older than the policy, with a Secret of the installation: it can be changed elsewhere and deleted. The

@@ -71,6 +71,12 @@ pub(super) fn contents() -> Value {
         },
     ];
     let mut policy = policy(NAMES[6], &on, &variables, rules);
+    // What is older than a rule can still be changed elsewhere, and deleted: the end of a deletion in the foreground is an update.
+    also(
+        &mut policy,
+        "changes-the-contents",
+        "!(request.operation == 'UPDATE' && (has(object.metadata.deletionTimestamp) || object.?spec == oldObject.?spec))",
+    );
     // The controller's own are checked when they are rendered, and what it writes must never be held up here.
     also(&mut policy, "not-by-the-controller", &not_by_the_controller());
     also(
