@@ -190,7 +190,7 @@ reasons! {
         /// Somebody else rebooted the machine while a config waited for a window, and the agent applied that config.
         WaitingConfigTaken: Normal, "Node";
         /// Somebody else rebooted the machine while a config waited for a window, and that config could not be applied. The
-        /// message says why. The config goes on waiting.
+        /// message says why. The config goes on waiting, unless the API server did not answer.
         WaitingConfigNotTaken: Warning, "Node";
         /// A certificate of the cluster could not be written on the host; the message has path and remedy.
         CertificatesNotWritten: Warning, "Node";

@@ -14,10 +14,9 @@ use client::{CallError, jitter};
 const CONFLICTS_ARE_OVER_SOONER: i32 = 16;
 
 impl Agent {
-    /// Handles a write to the Node that failed. If another Node has its name now, that one is read: the watch may not show it for
-    /// minutes.
+    /// Handles a write to the Node that failed. After a conflict the Node is read: the watch may not show it for minutes.
     pub(super) async fn write_failed(&mut self, error: &CallError) -> Next {
-        if error.is_other_object() {
+        if error.is_conflict() {
             match self.cluster.own_node().await {
                 Ok(node) => self.take_node(NodeFacts::of(&node)),
                 Err(error) => return self.wait_after_error(&error),

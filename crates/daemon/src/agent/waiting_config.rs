@@ -23,6 +23,8 @@ use std::time::Duration;
 
 /// How long reading and planning may take, and setting `desiredConfig` back: a machine that shuts down waits for it.
 const LIMIT: Duration = Duration::from_secs(20);
+/// How often the change is planned when others write to the Node meanwhile, for example the kubelet.
+const TRIES: u32 = 3;
 
 impl Agent {
     /// Applies the config that waits for a window, if the whole machine shuts down.
@@ -38,43 +40,37 @@ impl Agent {
                 return;
             }
         }
-        let planned = match tokio::time::timeout(LIMIT, self.plan_waiting_config()).await {
-            Ok(planned) => planned,
-            Err(_) => Err(format!("no answer within {} s", LIMIT.as_secs())),
-        };
-        let (pair, work) = match planned {
-            Ok(Some(planned)) => planned,
-            Ok(None) => return,
-            Err(why) => return self.report_not_taken(&self.view.node.waiting, &why),
-        };
-        let told = Changes::from([
-            (annotation::DESIRED_CONFIG, pair.to.clone()),
-            (annotation::STATE, state::WORKING.to_owned()),
-            // Its time is counted from now, not from an earlier way to the same config.
-            (own::SENT, format!("{} {}", pair.to, jiff::Timestamp::now())),
-        ]);
-        match self.cluster.annotate(&told, None, &self.view.node, true).await {
-            Ok(node) => self.take_answer(&node),
-            Err(error) => {
-                self.report_not_taken(&pair.to, &error.chain());
-                // It may have been written all the same.
-                if error.is_unanswered() {
-                    self.set_back(&pair, true).await;
+        let mut tries = 0;
+        let (pair, work) = loop {
+            let planned = match tokio::time::timeout(LIMIT, self.plan_waiting_config()).await {
+                Ok(planned) => planned,
+                Err(_) => Err(format!("no answer within {} s", LIMIT.as_secs())),
+            };
+            let (pair, work) = match planned {
+                Ok(Some(planned)) => planned,
+                Ok(None) => return,
+                Err(why) => return self.report_not_taken(&self.view.node.waiting, &why),
+            };
+            tries += 1;
+            match self.announce(&pair).await {
+                Ok(()) => break (pair, work),
+                // Somebody else has written to the Node since it was read.
+                Err(error) if error.is_conflict() && tries < TRIES => {}
+                Err(error) => {
+                    // It may have been written all the same.
+                    if error.is_unanswered() {
+                        self.set_back(&pair, true).await;
+                    }
+                    return self.report_not_taken(&pair.to, &error.chain());
                 }
-                return;
             }
-        }
+        };
         tracing::info!(from = %pair.from, to = %pair.to, "the machine shuts down: applying the config that waits for a window");
         let (rules, before) = self.trial_of_next();
         match self.host(move |m| m.apply(work, &rules, &before)).await {
             Ok(notes) => {
                 self.report_events(&notes);
-                let text = format!(
-                    "Applied the waiting config {} while this machine was shutting down, so that one reboot is enough for \
-                     both",
-                    pair.to
-                );
-                self.report_events(&[AgentNote::new(AgentEvent::WaitingConfigTaken, text)]);
+                self.report_taken(&pair.to);
             }
             Err(error) => self.waiting_config_failed(&pair, &error.to_string()).await,
         }
@@ -86,22 +82,46 @@ impl Agent {
         match after_failure(&self.view.disk, pair) {
             AfterFailure::InNewConfig => {
                 tracing::error!(%why, to = %pair.to, "the waiting config is applied, but a later step has failed");
+                self.report_taken(&pair.to);
             }
             AfterFailure::Undone => {
-                self.report_not_taken(&pair.to, why);
                 self.set_back(pair, true).await;
+                self.report_not_taken(&pair.to, why);
             }
             AfterFailure::Unfinished => {
-                self.report_not_taken(&pair.to, &format!("{why}. The undo is completed after the boot"));
                 self.set_back(pair, false).await;
+                self.report_not_taken(
+                    &pair.to,
+                    &format!("{why}. What is not undone yet is undone after the boot"),
+                );
             }
         }
+    }
+
+    /// Writes to the Node that it is on its way to the config, unless anybody has changed it since it was read.
+    async fn announce(&mut self, pair: &ConfigPair) -> Result<(), CallError> {
+        let told = Changes::from([
+            (annotation::DESIRED_CONFIG, pair.to.clone()),
+            (annotation::STATE, state::WORKING.to_owned()),
+            // Its time is counted from now, not from an earlier way to the same config.
+            (own::SENT, format!("{} {}", pair.to, jiff::Timestamp::now())),
+        ]);
+        let node = self.cluster.annotate(&told, None, &self.view.node, true).await?;
+        self.take_answer(&node);
+        Ok(())
+    }
+
+    fn report_taken(&self, config: &str) {
+        let text = format!(
+            "Applied the waiting config {config} while this machine was shutting down, so that one reboot is enough for both"
+        );
+        self.report_events(&[AgentNote::new(AgentEvent::WaitingConfigTaken, text)]);
     }
 
     fn report_not_taken(&self, config: &str, why: &str) {
         tracing::error!(to = %config, %why, "the waiting config is not applied");
         let text = format!(
-            "The waiting config {config} could not be applied while this machine was shutting down, and goes on waiting: {why}"
+            "The waiting config {config} was not applied while this machine was shutting down: {why}"
         );
         self.report_events(&[AgentNote::new(AgentEvent::WaitingConfigNotTaken, text)]);
     }

@@ -78,6 +78,21 @@ mod tests {
     }
 
     #[test]
+    fn what_a_failed_change_has_left_is_read_from_the_disk() {
+        let pair = ConfigPair { from: "a".into(), to: "b".into() };
+        for (open, current, want) in [
+            (false, Some("a"), AfterFailure::Undone),
+            (false, None, AfterFailure::Undone),
+            (false, Some("b"), AfterFailure::InNewConfig),
+            (true, Some("a"), AfterFailure::Unfinished),
+            (true, Some("b"), AfterFailure::Unfinished),
+        ] {
+            let disk = DiskFacts { open, current: current.map(str::to_owned), ..DiskFacts::default() };
+            assert_eq!(after_failure(&disk, &pair), want, "{open} {current:?}");
+        }
+    }
+
+    #[test]
     fn a_host_that_is_done_takes_what_waits_and_one_that_is_busy_does_not() {
         let pair = ConfigPair { from: "a".into(), to: "b".into() };
         assert_eq!(applicable_at_shutdown(&view()), Some(pair));

@@ -18,6 +18,8 @@ struct FakeApi {
     events: Vec<(String, String)>,
     /// Whether the next patch is carried out, and its answer lost.
     loses_answer: bool,
+    /// How many of the next patches find that somebody else has written to the Node just before.
+    interrupts: u32,
     /// What somebody else writes as the desired config right after the next patch.
     then_desired: Option<&'static str>,
 }
@@ -50,6 +52,10 @@ impl FakeApi {
             ("PATCH", "worker-0") => {
                 let patch: Value = serde_json::from_slice(body).unwrap();
                 self.patches.push(patch.clone());
+                if self.interrupts > 0 {
+                    self.interrupts -= 1;
+                    self.set("example.com/theirs", json!("x"));
+                }
                 let (wanted, have) = (&patch["metadata"], self.node["metadata"].clone());
                 let other = |key: &str| wanted[key].as_str().is_some_and(|w| !w.is_empty() && have[key] != w);
                 if other("resourceVersion") {
@@ -138,13 +144,17 @@ async fn a_write_names_the_node_that_it_was_decided_by_and_leaves_another_one_al
     // The Node is registered again, and the watch does not show it yet.
     let again = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "worker-0", "uid": "second", "resourceVersion": "20"}});
     api.lock().unwrap().node = again.clone();
-    let next = agent.write(changes.clone(), vec![], None, false).await;
-    assert!(matches!(next, Next::Wait(Some(_))));
-    assert_eq!(api.lock().unwrap().node, again);
-    assert_eq!((agent.view.node.uid.as_str(), agent.view.node.current.as_str()), ("second", ""));
-    let first = [(annotation::CURRENT_CONFIG.to_owned(), "a".to_owned())].into();
+    let first = agent.view.node.clone();
+    for conditional in [false, true] {
+        agent.view.node = first.clone();
+        let next = agent.write(changes.clone(), vec![], None, conditional).await;
+        assert!(matches!(next, Next::Wait(Some(_))));
+        assert_eq!(api.lock().unwrap().node, again);
+        assert_eq!((agent.view.node.uid.as_str(), agent.view.node.current.as_str()), ("second", ""));
+    }
+    let notes = [(annotation::CURRENT_CONFIG.to_owned(), "a".to_owned())].into();
     let seen = NodeFacts { uid: "first".to_owned(), ..NodeFacts::default() };
-    let error = agent.cluster.annotate_from_file(&first, &seen).await.unwrap_err();
+    let error = agent.cluster.annotate_from_file(&notes, &seen).await.unwrap_err();
     assert!(error.is_other_object(), "{error:?}");
     assert_eq!(api.lock().unwrap().node, again);
 }
@@ -190,7 +200,7 @@ async fn a_waiting_config_is_taken_along_or_is_said_not_to_be_and_goes_on_waitin
     assert!(agent.view.disk.open, "the undo is not complete");
     assert_eq!((desired.as_str(), state.as_str(), sent.as_str()), ("a", state::WORKING, ""));
     assert!(
-        events[0].1.contains("/etc/two") && events[0].1.contains("completed after the boot"),
+        events[0].1.contains("/etc/two") && events[0].1.contains("is undone after the boot"),
         "{events:?}"
     );
     assert_eq!(reasons(&events), ["WaitingConfigNotTaken"]);
@@ -201,7 +211,7 @@ async fn a_waiting_config_is_taken_along_or_is_said_not_to_be_and_goes_on_waitin
     let (desired, state, sent, events) = is(&api);
     assert!(!agent.view.disk.open);
     assert_eq!((desired.as_str(), state.as_str(), sent.as_str()), ("a", state::DONE, ""));
-    assert!(events[0].1.contains("/etc/two") && events[0].1.contains("goes on waiting"), "{events:?}");
+    assert!(events[0].1.contains("/etc/two") && !events[0].1.contains("after the boot"), "{events:?}");
 
     // Somebody has sent the node elsewhere meanwhile.
     let (_, api) = shut_down(&disk, |_, api| api.then_desired = Some("c")).await;
@@ -214,11 +224,15 @@ async fn a_waiting_config_is_taken_along_or_is_said_not_to_be_and_goes_on_waitin
     assert_eq!((desired.as_str(), state.as_str(), sent.as_str()), ("a", state::DONE, ""));
     assert_eq!(reasons(&events), ["WaitingConfigNotTaken"]);
 
+    // Somebody else writes to the Node while the agent plans: it plans again.
+    let (_, api) = shut_down(&Arc::default(), |_, api| api.interrupts = 2).await;
+    assert_eq!(reasons(&is(&api).3), ["WaitingConfigTaken"]);
+
     // It cannot be planned.
     let (_, api) =
         shut_down(&Arc::default(), |_, api| api.set(api::names::own::WAITING, json!("gone"))).await;
     let (desired, _, _, events) = is(&api);
     assert!(api.lock().unwrap().patches.is_empty());
     assert_eq!((desired.as_str(), reasons(&events)), ("a", vec!["WaitingConfigNotTaken".to_owned()]));
-    assert!(events[0].1.contains("waiting config gone could not"), "{events:?}");
+    assert!(events[0].1.contains("waiting config gone was not applied"), "{events:?}");
 }
