@@ -112,6 +112,10 @@ impl OsChange {
             extensions: wanted.extensions.clone(),
             kernel_arguments: arguments(&wanted.kernel_arguments),
         };
+        // Without an image that was asked for, the host is to have none.
+        if asked.image.is_empty() && !booted.image.is_empty() {
+            return Err(format!("its image is {:?} and not {:?}", booted.image, asked.image));
+        }
         if let Some(why) = differs(booted, &asked) {
             return Err(why);
         }
