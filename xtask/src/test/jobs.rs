@@ -120,10 +120,14 @@ pub(super) fn runs(target: &Target, scope: Scope) -> bool {
     }
 }
 
-/// Whether the name of a program, or of one of its modules or tests, contains one of the words.
+/// Whether the name of a program, or of a module or test of a test program, contains one of the words.
 pub(super) fn names(target: &Target, words: &[String]) -> bool {
     let inside = || [target.modules_in_source(), target.tests_in_source()].into_iter().flatten().flatten();
-    fits(&target.title(), words) || target.kind == Kind::Test && inside().any(|name| fits(&name, words))
+    // With a path, such as `lost_objects::`, the last part that has a name decides; the plan compares the whole.
+    let last =
+        |word: &String| word.split("::").filter(|part| !part.is_empty()).last().unwrap_or(word).to_owned();
+    let names: Vec<String> = words.iter().map(last).collect();
+    fits(&target.title(), words) || target.kind == Kind::Test && inside().any(|name| fits(&name, &names))
 }
 
 fn fits(title: &str, words: &[String]) -> bool {

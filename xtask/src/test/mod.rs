@@ -37,7 +37,7 @@ pub(crate) struct Test {
     /// Without virtual machines, clusters made by kubeadm, and browsers (10 minutes warm on two cores)
     #[arg(long, conflicts_with = "unit")]
     quick: bool,
-    /// Only programs, modules and tests with this word in their name; repeat it for several. Formatting, generated files and the
+    /// Only programs with this word in their name, and modules and tests of test programs; repeat it for several. Formatting, generated files and the
     /// documentation's examples are not checked
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
@@ -82,7 +82,11 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
     if !a.only.is_empty() {
         all.retain(|target| jobs::names(target, &a.only));
         if all.is_empty() {
-            bail!("no program, module or test has {} in its name", a.only.join(" or "));
+            bail!(
+                "no program has {} in its name, and no module or test of a test program; tests beside the code run with the program \
+                 of their crate",
+                a.only.join(" or ")
+            );
         }
     }
     let (chosen, left): (Vec<_>, Vec<_>) = all.into_iter().partition(|t| jobs::runs(t, scope));
