@@ -91,6 +91,8 @@ impl Agent {
     async fn work_on(&mut self) -> Result<Exit, DaemonError> {
         loop {
             if self.shutdown.is_cancelled() {
+                // What the watch has brought since the last step may be the config that waits.
+                self.refresh_node().await;
                 Box::pin(self.apply_waiting_config()).await;
                 return Ok(Exit::Stopped);
             }
