@@ -182,7 +182,7 @@ fn install_command(spec: &MachineConfigSpec) -> Result<Option<String>, Container
         let quoted = wanted.join(" ");
         commands.push(format!("extensions=\"{quoted}\" && rpm-ostree install $extensions"));
     }
-    if kernel != "default" {
+    if kernel != desired::DEFAULT_KERNEL {
         let old = packages::KERNELS[0].packages.join(" ");
         let new = kernels.packages_in_image().map(|p| format!("--install {p}")).collect::<Vec<_>>().join(" ");
         let first = kernels.packages.first().copied().unwrap_or_default();

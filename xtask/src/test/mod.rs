@@ -37,8 +37,8 @@ pub(crate) struct Test {
     /// Without virtual machines, clusters made by kubeadm, and browsers (10 minutes warm on two cores)
     #[arg(long, conflicts_with = "unit")]
     quick: bool,
-    /// Only programs with this word in their name, and modules and tests of test programs; repeat it for several. Formatting, generated files and the
-    /// documentation's examples are not checked
+    /// Only programs with this word in their name, and modules and tests of test programs; repeat it for several. Formatting,
+    /// generated files and the documentation's examples are not checked
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
     /// Run one plain `cargo test --workspace` with these arguments instead

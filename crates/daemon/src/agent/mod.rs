@@ -90,13 +90,12 @@ impl Agent {
 
     async fn work_on(&mut self) -> Result<Exit, DaemonError> {
         loop {
+            // Before the agent stops, too: what the watch has brought since the last step may be the config that waits.
+            self.refresh_node().await;
             if self.shutdown.is_cancelled() {
-                // What the watch has brought since the last step may be the config that waits.
-                self.refresh_node().await;
                 Box::pin(self.apply_waiting_config()).await;
                 return Ok(Exit::Stopped);
             }
-            self.refresh_node().await;
             self.view.now = Moment::now();
             let action = step(&self.view);
             tracing::debug!(?action, "next");
