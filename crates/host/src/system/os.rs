@@ -164,12 +164,13 @@ impl fmt::Debug for Token {
 /// and on hosts without images [`OsBackend::stage`] installs packages there at once. These hosts reboot nevertheless.
 ///
 /// What needs a network is fetched before the drain and outside of the journal, by [`OsBackend::fetch`], with two exceptions, which
-/// [`OsBackend::stage`] fetches on a node that is drained: an image, where bootc is installed without `ostree container`, and the
-/// packages of another kernel for rpm-ostree. No command of these programs fetches them without staging.
+/// [`OsBackend::stage`] fetches on a node that is drained: an image, where a bootc is too old for `bootc internals ostree-container`
+/// and there is no `ostree container`; and for rpm-ostree the packages of another kernel, if they come from the host's repositories
+/// and not from an extensions image. No command of these programs fetches them without staging.
 ///
 /// A change is made by one process, which calls `fetch`, `mark` and `stage` in this order, with the same deployment. An earlier process
 /// may have fetched before the drain; then this `fetch` finds everything there. A change that a crash interrupted is undone, and not
-/// continued: no step of it is repeated. [`OsBackend::undo`] itself may be interrupted, and is repeated then.
+/// continued: [`OsBackend::undo`] follows an interrupted `stage`, and is repeated if it is interrupted itself.
 pub trait OsBackend: Send + fmt::Debug {
     /// The name of the mechanism, such as rpm-ostree.
     fn name(&self) -> &'static str;
@@ -259,8 +260,9 @@ pub trait OsBackend: Send + fmt::Debug {
     }
     /// Makes the host boot into a deployment that this process has fetched and for which it has a token. It takes as long as the
     /// host's program for it, which is seconds to a few minutes: making a deployment, or installing packages on a host without
-    /// images. Where something has to be fetched as well (see [`OsBackend`]), it takes as long as that. It need not be idempotent,
-    /// because nobody repeats it. It may fail or end at any point, also in the middle of a command; then [`OsBackend::undo`] follows.
+    /// images. Where something has to be fetched as well (see [`OsBackend`]), it takes as long as that. Idempotent: once it has
+    /// succeeded, another call with the same deployment changes nothing and succeeds. It may fail or end at any point, also in the
+    /// middle of a command; then [`OsBackend::undo`] follows.
     ///
     /// # Errors
     /// The host refuses or fails; somebody else staged a deployment, which is not replaced; or nothing was fetched.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::disk::attributes::PRIVATE;
 use crate::disk::root::Root;
 use crate::paths::STAGED;
-use crate::system::os::OsError;
+use crate::system::os::{Deployment, OsError};
 
 #[derive(Serialize, Deserialize)]
 struct Staged {
@@ -18,6 +18,15 @@ struct Staged {
     id: String,
     /// Its kernel arguments. They are in no file that is made for reading before OSTree finalises it.
     arguments: Vec<String>,
+    /// SHA-256 of the deployment that was asked for, if all of it is staged. `None`: more commands may have to follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    asked: Option<String>,
+}
+
+/// What identifies a deployment that is asked for. It reveals none of its kernel arguments.
+fn digest(asked: &Deployment) -> Result<String, OsError> {
+    let json = serde_json::to_vec(asked).map_err(|e| OsError::new(e.to_string()))?;
+    Ok(desired::sha256(&json))
 }
 
 fn recorded(root: &Root) -> Result<Option<Staged>, OsError> {
@@ -38,9 +47,29 @@ pub(super) fn forget(root: &Root) -> Result<(), OsError> {
 
 /// Records a deployment that the agent staged.
 pub(super) fn record(root: &Root, id: &str, arguments: &[String]) -> Result<(), OsError> {
-    let staged = Staged { id: id.to_owned(), arguments: arguments.to_vec() };
-    let json = serde_json::to_vec(&staged).map_err(|e| OsError::new(e.to_string()))?;
+    write(root, &Staged { id: id.to_owned(), arguments: arguments.to_vec(), asked: None })
+}
+
+/// Records a deployment that the agent staged, and that it has all that was asked for.
+pub(super) fn record_complete(
+    root: &Root,
+    id: &str,
+    arguments: &[String],
+    asked: &Deployment,
+) -> Result<(), OsError> {
+    let asked = Some(digest(asked)?);
+    write(root, &Staged { id: id.to_owned(), arguments: arguments.to_vec(), asked })
+}
+
+fn write(root: &Root, staged: &Staged) -> Result<(), OsError> {
+    let json = serde_json::to_vec(staged).map_err(|e| OsError::new(e.to_string()))?;
     Ok(root.write_bytes(STAGED, &json, PRIVATE)?)
+}
+
+/// Whether this deployment is all that was asked for: a command that stages it again would change nothing.
+pub(super) fn is_complete(root: &Root, id: &str, asked: &Deployment) -> Result<bool, OsError> {
+    let digest = digest(asked)?;
+    Ok(recorded(root)?.is_some_and(|s| s.id == id && s.asked.as_ref() == Some(&digest)))
 }
 
 /// The kernel arguments of this deployment, if the agent staged it.

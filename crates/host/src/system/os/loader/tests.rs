@@ -122,6 +122,9 @@ fn grub_gets_own_arguments_after_those_of_the_host_and_gives_them_back() {
     rig.stage("a b=1").unwrap();
     assert_eq!(rig.next(), "root=UUID=1 ro quiet a b=1");
     assert_eq!(rig.os.argument_rules().unwrap().own, Some(words("a b=1")));
+    let once = rig.os.mark().unwrap();
+    rig.stage("a b=1").unwrap();
+    assert_eq!(rig.os.mark().unwrap(), once, "a second time changes nothing");
     assert_eq!(rig.text("/etc/default/grub"), GRUB[3].1, "the host's own settings stay");
     assert!(!rig.text("/boot/grub/grub.cfg").contains("single a"), "a recovery entry stays as it is");
     // A hand-edited file of the host in between counts at the next change.

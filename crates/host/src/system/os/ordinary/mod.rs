@@ -280,6 +280,10 @@ impl OsBackend for OrdinaryHost {
         // leave the packages installed.
         let fetched = self.fetched.take().filter(|f| f.leads(&had, target));
         let Some(Fetched { packages, after, .. }) = fetched else {
+            // It was staged before, by this process or another one.
+            if self.status()?.next() == target {
+                return Ok(());
+            }
             return Err(os(
                 "this process did not fetch the packages of the change before it, so nothing is changed",
             ));

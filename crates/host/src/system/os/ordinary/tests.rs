@@ -110,6 +110,12 @@ fn an_extension_of_dnf_is_downloaded_installed_undone_and_given_up() {
     rig.has(both);
     let status = rig.os().status().unwrap();
     assert_eq!((status.booted, status.staged), (to.clone(), None));
+    // A second time nothing is left to do; and nothing is begun without what was fetched.
+    rig.has(both);
+    os.stage(&to).unwrap();
+    rig.has(both);
+    let why = os.stage(&target("default", &["other"])).unwrap_err().why;
+    assert!(why.contains("did not fetch"), "{why}");
 
     // Undone by another process: what came goes, and a second undo finds nothing to do.
     rig.has(both);

@@ -12,10 +12,19 @@ use super::{
 use crate::disk::attributes::Attributes;
 use crate::paths::{OS_BEFORE, OSTREE_ORIGIN};
 use crate::system::os::origin::OsOrigin;
-use crate::system::os::reference::Reference;
-use crate::system::os::{OsError, image_check, repository_space, stored_image};
+use crate::system::os::ostree_repository::CONTAINER;
+use crate::system::os::reference::{Reference, same_image};
+use crate::system::os::{
+    Deployment, OsError, boot_space, credentials, image_check, registry_inspection, repository_space,
+    stored_image,
+};
 use crate::system::pull::Pull;
 use std::time::Duration;
+
+/// How commands for container images begin where bootc has them and OSTree does not (bootc's `internals` in
+/// <https://github.com/bootc-dev/bootc/blob/main/crates/lib/src/cli.rs>), and how bootc is asked whether it has them.
+const BY_BOOTC: [&str; 3] = [BOOTC, "internals", "ostree-container"];
+const BY_BOOTC_HELP: [&str; 3] = ["internals", "ostree-container", "--help"];
 
 /// What a program says of a command that it does not know: clap's words, now and in former versions.
 const UNKNOWN_COMMAND: [&str; 2] = ["unrecognized subcommand", "wasn't recognized"];
@@ -29,6 +38,16 @@ const LAYER: &str = "ostree/container/blob";
 const KEPT: &str = "machine-config/arrived";
 
 impl OstreeHost {
+    /// How commands for container images begin on this host: a program, and its first words. `None`: none of its programs has
+    /// them, so an image can only be staged, and not fetched before that.
+    fn container_command(&mut self) -> Result<Option<&'static [&'static str]>, OsError> {
+        if !self.root.found(CONTAINER)?.is_absent() {
+            return Ok(Some(&[OSTREE, "container"]));
+        }
+        let has_them = self.images == Images::Bootc && self.programs.run(BOOTC, &BY_BOOTC_HELP, ASK).is_ok();
+        Ok(has_them.then_some(&BY_BOOTC))
+    }
+
     /// Runs a command for container images. It writes to the read-only `/sysroot`, and does not see to that itself.
     pub(super) fn run_container(
         &mut self,
@@ -36,16 +55,53 @@ impl OstreeHost {
         limit: Duration,
         pull: &Pull,
     ) -> Result<String, OsError> {
-        let command: Vec<&str> = ["container", "image"].iter().chain(args).copied().collect();
+        let begin = self.container_command()?.unwrap_or(&[OSTREE, "container"]);
+        let command: Vec<&str> = begin.iter().chain(&["image"]).chain(args).copied().collect();
         self.run_writable(&command, limit, pull)
     }
 
-    /// Runs `ostree` where `/sysroot` can be written to.
+    /// Runs a program where `/sysroot` can be written to.
     fn run_writable(&mut self, command: &[&str], limit: Duration, pull: &Pull) -> Result<String, OsError> {
-        let mut all = vec!["--mount", "/bin/sh", "-c", WRITABLE, "sh", OSTREE];
+        let mut all = vec!["--mount", "/bin/sh", "-c", WRITABLE, "sh"];
         all.extend(command);
         let done = self.fetched(UNSHARE, &all, limit, pull)?;
-        Self::heard(OSTREE, command, done)
+        let (program, words) = command.split_first().unwrap_or((&OSTREE, &[]));
+        Self::heard(program, words, done)
+    }
+
+    /// Fetches the image of a deployment, if it is another one than that of the next boot.
+    pub(super) fn fetch_image(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {
+        let all = self.free()?;
+        let now = self.reference(all.next())?;
+        let runs = now.as_ref().map(|r| r.image.clone()).unwrap_or_default();
+        if target.image.is_empty() || same_image(&target.image, &runs) {
+            return Ok(());
+        }
+        let to = self.wanted(&target.image, now.as_ref())?;
+        boot_space::check(&self.root)?;
+        credentials::link(&self.root)?;
+        if self.container_command()?.is_none() {
+            // This bootc cannot fetch without staging. It fetches when it stages.
+            return registry_inspection::check_before_pull(&self.root, self.programs.as_mut(), &to, pull);
+        }
+        self.note_fetch(now.as_ref(), &to)?;
+        // An image that is named by its digest need not be requested again, unless its signature has to come from the
+        // registry. An image that is in no registry may exist only on this host.
+        let same = to.has_digest() && to.is_unverified() || !to.is_of_registry();
+        let is_there = same && stored_image::commit(self.programs.as_mut(), &to).is_some();
+        if is_there || same && self.find_by_digest(&to)? {
+            return self.check_image(&to, pull);
+        }
+        registry_inspection::check_before_pull(&self.root, self.programs.as_mut(), &to, pull)?;
+        if let Err(error) = repository_space::limit(&self.root, pull) {
+            // Without the images that nothing needs there may be room.
+            if self.remove_superseded(true)?.is_empty() {
+                return Err(error);
+            }
+            repository_space::limit(&self.root, pull)?;
+        }
+        self.pull_in_room(&to, pull)?;
+        self.check_image(&to, pull)
     }
 
     /// Pulls an image.
@@ -78,13 +134,16 @@ impl OstreeHost {
         let Some((_, name)) = last else { return Ok(()) };
         let (repo, layer) = (format!("--repo={REPO}"), format!("ostree/container/blob/{name}"));
         tracing::warn!(%layer, "this layer may not be what its digest says; it is pulled again");
-        self.run_writable(&["refs", &repo, "--delete", &layer], ASK, &Pull::default()).map(drop)
+        self.run_writable(&[OSTREE, "refs", &repo, "--delete", &layer], ASK, &Pull::default()).map(drop)
     }
 
     /// Checks an image that was fetched: whether it can be this host's OS.
     pub(super) fn check_image(&mut self, reference: &Reference, pull: &Pull) -> Result<(), OsError> {
         let image = reference.place();
-        let configuration = match self.run(OSTREE, &image_check::metadata_command(&image), ASK) {
+        let begin = self.container_command()?.unwrap_or(&[OSTREE, "container"]);
+        let (program, words) = begin.split_first().unwrap_or((&OSTREE, &[]));
+        let words = [words, &image_check::metadata_command(&image)].concat();
+        let configuration = match self.run(program, &words, ASK) {
             Ok(text) => text,
             // Versions before 0.13 of ostree-ext cannot be asked. They check it when they stage.
             Err(error) if UNKNOWN_COMMAND.iter().any(|said| error.why.contains(said)) => return Ok(()),
@@ -256,7 +315,7 @@ impl OstreeHost {
 
     fn refs(&mut self, words: &[&str]) -> Result<(), OsError> {
         let repo = format!("--repo={REPO}");
-        let mut args = vec!["refs", &repo];
+        let mut args = vec![OSTREE, "refs", &repo];
         args.extend(words);
         self.run_writable(&args, ASK, &Pull::default()).map(drop)
     }

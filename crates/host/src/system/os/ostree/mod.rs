@@ -19,6 +19,7 @@ mod entries;
 mod found;
 mod images;
 mod kargs_d;
+mod stage;
 mod superseded;
 
 use std::time::Duration;
@@ -27,14 +28,14 @@ use desired::{DEFAULT_KERNEL, OsField};
 
 use crate::disk::root::Root;
 use crate::paths::JOURNAL_DIR;
-use crate::system::os::arguments::{argument_changes, booted_arguments, really_booted, without_secrets};
+use crate::system::os::arguments::{booted_arguments, really_booted, without_secrets};
 use crate::system::os::origin::OsOrigin;
 use crate::system::os::ostree_repository::{CONTAINER, OSTREE, REPO, says_full};
 use crate::system::os::reference::{Reference, same_image};
 use crate::system::os::undo_token::UndoToken;
 use crate::system::os::{
-    DEPLOYMENTS, Deployment, OsBackend, OsError, OsStatus, Token, boot_space, credentials, proxy,
-    pull_trouble, registry_inspection, repository_space, staged, stored_image, without,
+    DEPLOYMENTS, Deployment, OsBackend, OsError, OsStatus, Token, proxy, pull_trouble, registry_inspection,
+    staged, stored_image,
 };
 use crate::system::programs::{Output, ProgramError, Programs};
 use crate::system::pull::Pull;
@@ -168,15 +169,6 @@ impl OstreeHost {
         let kernel_type = DEFAULT_KERNEL.to_owned();
         Ok(Deployment { image, kernel_arguments, kernel_type, extensions: Vec::new() })
     }
-
-    /// Stages a commit that is on the host with these words for the arguments.
-    fn stage_arguments(&mut self, one: &OstreeDeployment, words: &[String]) -> Result<(), OsError> {
-        let (os, origin) = (format!("--os={}", one.stateroot), format!("--origin-file={}", one.origin()));
-        let mut args = vec!["admin", "deploy", "--stage", &os, &origin];
-        args.extend(words.iter().map(String::as_str));
-        args.push(&one.checksum);
-        self.run(OSTREE, &args, STAGE).map(drop)
-    }
 }
 
 impl OsBackend for OstreeHost {
@@ -260,37 +252,7 @@ impl OsBackend for OstreeHost {
     }
 
     fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {
-        let all = self.free()?;
-        let now = self.reference(all.next())?;
-        let runs = now.as_ref().map(|r| r.image.clone()).unwrap_or_default();
-        if target.image.is_empty() || same_image(&target.image, &runs) {
-            return Ok(());
-        }
-        let to = self.wanted(&target.image, now.as_ref())?;
-        boot_space::check(&self.root)?;
-        credentials::link(&self.root)?;
-        if self.root.found(CONTAINER)?.is_absent() {
-            // bootc alone cannot fetch without staging. It fetches when it stages.
-            return registry_inspection::check_before_pull(&self.root, self.programs.as_mut(), &to, pull);
-        }
-        self.note_fetch(now.as_ref(), &to)?;
-        // An image that is named by its digest need not be requested again, unless its signature has to come from the
-        // registry. An image that is in no registry may exist only on this host.
-        let same = to.has_digest() && to.is_unverified() || !to.is_of_registry();
-        let is_there = same && stored_image::commit(self.programs.as_mut(), &to).is_some();
-        if is_there || same && self.find_by_digest(&to)? {
-            return self.check_image(&to, pull);
-        }
-        registry_inspection::check_before_pull(&self.root, self.programs.as_mut(), &to, pull)?;
-        if let Err(error) = repository_space::limit(&self.root, pull) {
-            // Without the images that nothing needs there may be room.
-            if self.remove_superseded(true)?.is_empty() {
-                return Err(error);
-            }
-            repository_space::limit(&self.root, pull)?;
-        }
-        self.pull_in_room(&to, pull)?;
-        self.check_image(&to, pull)
+        self.fetch_image(target, pull)
     }
 
     fn mark(&mut self) -> Result<Token, OsError> {
@@ -307,50 +269,7 @@ impl OsBackend for OstreeHost {
     }
 
     fn stage(&mut self, target: &Deployment) -> Result<(), OsError> {
-        let all = self.free()?;
-        let status = self.status()?;
-        let has = &status.next().kernel_arguments;
-        let now = self.reference(all.next())?;
-        let runs = now.as_ref().map(|r| r.image.clone()).unwrap_or_default();
-        let (gone, added) = argument_changes(has, &target.kernel_arguments);
-        let mut arguments = target.kernel_arguments.clone();
-        if !target.image.is_empty() && !same_image(&target.image, &runs) {
-            let to = self.wanted(&target.image, now.as_ref())?;
-            staged::begin(&self.root, &arguments)?;
-            self.stage_image(all.next(), &to, &arguments)?;
-            let after = self.ask()?;
-            let one = after.next().clone();
-            if self.images == Images::Bootc {
-                // What the old image brought goes, what the new one brings comes, before what configs ask for.
-                let old = self.of_image(&all.booted)?;
-                let new = self.of_image(&one)?;
-                let host = without(&without(&arguments, &added), &without(&old, &new));
-                arguments = [host, without(&new, &old), added.clone()].concat();
-                if !gone.is_empty() || !added.is_empty() {
-                    staged::begin(&self.root, &arguments)?;
-                    let all_words = arguments.iter().map(|a| format!("--karg-append={a}"));
-                    let words: Vec<String> =
-                        ["--karg-none".to_owned()].into_iter().chain(all_words).collect();
-                    self.stage_arguments(&one, &words)?;
-                }
-            }
-        } else {
-            let gone = gone.iter().map(|a| format!("--karg-delete={a}"));
-            let words: Vec<String> = gone.chain(added.iter().map(|a| format!("--karg-append={a}"))).collect();
-            staged::begin(&self.root, &arguments)?;
-            self.stage_arguments(all.next(), &words)?;
-        }
-        let Some(one) = self.ask()?.pending else {
-            return Err(OsError::new(
-                "the commands succeeded, but nothing is staged; see ostree admin status",
-            ));
-        };
-        staged::record(&self.root, &one.id(), &arguments)?;
-        let got = self.deployment(&one, arguments)?;
-        match target.image.is_empty() || same_image(&got.image, &target.image) {
-            true => Ok(()),
-            false => Err(OsError::new(format!("{:?} was staged instead of {:?}", got.image, target.image))),
-        }
+        self.stage_deployment(target)
     }
 
     fn undo(&mut self, before: &Token) -> Result<(), OsError> {

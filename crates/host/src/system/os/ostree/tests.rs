@@ -111,8 +111,16 @@ impl Rig {
 
 /// `ostree` where `/sysroot` can be written to.
 fn writable(command: &str) -> String {
-    format!("/usr/bin/unshare --mount /bin/sh -c {WRITABLE} sh /usr/bin/ostree {command}")
+    in_writable(&format!("/usr/bin/ostree {command}"))
 }
+
+/// Any program where `/sysroot` can be written to.
+fn in_writable(command: &str) -> String {
+    format!("/usr/bin/unshare --mount /bin/sh -c {WRITABLE} sh {command}")
+}
+
+/// Asks bootc whether it has the commands for container images.
+const BOOTC_HAS_THEM: &str = "/usr/bin/bootc internals ostree-container --help";
 
 /// The configuration of an image of this architecture with a label.
 fn configuration(label: &str) -> String {
@@ -189,6 +197,13 @@ fn ostree_alone_pulls_an_image_and_deploys_it_with_every_argument() {
     );
     rig.asks(2, true);
     rig.os.stage(&target).unwrap();
+    // A second time nothing is left to do, and something else is.
+    rig.asks(1, true);
+    rig.os.stage(&target).unwrap();
+    let root = &rig.os.root;
+    let other = Deployment { image: "registry.lab:5055/lab/os:v5".to_owned(), ..target.clone() };
+    assert!(!staged::is_complete(root, &format!("debian-{STAGED}.0"), &other).unwrap());
+    assert!(!staged::is_complete(root, &format!("debian-{BEFORE}.0"), &target).unwrap());
     let origin = std::fs::read_to_string(rig.dir.path().join(OSTREE_ORIGIN.trim_start_matches('/'))).unwrap();
     assert_eq!(origin, format!("[origin]\ncontainer-image-reference=ostree-unverified-registry:{V3}\n"));
     rig.asks(1, true);
@@ -243,7 +258,9 @@ fn bootc_switches_and_the_arguments_of_the_image_change_with_it() {
     let mut target = rig.now();
     target.image = V3.to_owned();
     target.kernel_arguments.push("nosmt".to_owned());
+    // An old bootc fetches when it stages.
     rig.asks(1, false);
+    rig.talk.fails(BOOTC_HAS_THEM, "exit status: 2: error: unrecognized subcommand 'ostree-container'");
     rig.os.fetch(&target, &Pull::default()).unwrap();
     rig.asks(2, false);
     rig.talk.says(
@@ -265,6 +282,31 @@ fn bootc_switches_and_the_arguments_of_the_image_change_with_it() {
     let staged = rig.os.status().unwrap().next().clone();
     assert_eq!(staged.image, V3);
     assert_eq!(staged.kernel_arguments.join(" "), "root=LABEL=root rw console=ttyS0 lab.karg=v3 nosmt");
+    // The target has the arguments of the old image; nevertheless it is known to be staged.
+    rig.asks(1, true);
+    rig.os.stage(&target).unwrap();
+    rig.talk.done();
+}
+
+#[test]
+fn bootc_without_ostree_container_pulls_by_its_own_copy_of_it_before_the_drain() {
+    let mut rig = Rig::new(Images::Bootc);
+    let target = Deployment { image: V3.to_owned(), ..rig.now() };
+    let by_bootc = "/usr/bin/bootc internals ostree-container image";
+    let metadata = format!("{by_bootc} metadata --repo /ostree/repo --config registry:{V3}");
+    let fetches = |rig: &Rig| {
+        rig.asks(1, false);
+        let pulls = format!("{by_bootc} pull /ostree/repo ostree-unverified-registry:{V3}");
+        for command in [BOOTC_HAS_THEM, BOOTC_HAS_THEM, &in_writable(&pulls), BOOTC_HAS_THEM] {
+            rig.talk.says(command, "");
+        }
+    };
+    fetches(&rig);
+    rig.talk.says(&metadata, configuration("containers.bootc"));
+    rig.os.fetch(&target, &Pull::default()).unwrap();
+    fetches(&rig);
+    rig.talk.says(&metadata, configuration("maintainer"));
+    assert!(rig.os.fetch(&target, &Pull::default()).unwrap_err().why.contains("no bootable OS"));
     rig.talk.done();
 }
 

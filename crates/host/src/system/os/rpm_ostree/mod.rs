@@ -143,7 +143,9 @@ impl RpmOstree {
         if self.root.found(CONTAINER)?.is_absent() {
             return Ok(());
         }
-        match self.programs.run(OSTREE, &image_check::metadata_command(&reference.place()), ASK) {
+        let place = reference.place();
+        let words = [&["container"][..], &image_check::metadata_command(&place)].concat();
+        match self.programs.run(OSTREE, &words, ASK) {
             Ok(Output { text }) => {
                 image_check::check(&text, std::env::consts::ARCH, pull.cluster()).map_err(|why| {
                     OsError::new(format!("the image {} cannot be used: {why}", reference.image))
@@ -268,7 +270,10 @@ impl OsBackend for RpmOstree {
             }
         }
         let keeps = status.next().is_some_and(|next| commands::keeps_packages(next, target));
-        self.with_packages((&now, keeps), pull, |os| {
+        // An image with the packages of another kernel is pulled now, too. rpm-ostree itself asks for them only when it stages.
+        let staging = status.next().map(|next| commands::stage(next, &target.kernel_arguments, target));
+        let all = [now.clone(), staging.unwrap_or_default()].concat();
+        self.with_packages((&all, keeps), pull, |os| {
             for command in &now {
                 repository_space::limit(&os.root, pull)?;
                 let done = os.run_fetch(command, pull);

@@ -141,8 +141,12 @@ fn an_update_is_fetched_staged_read_back_and_undone() {
         .says(ASKED, whole())
         .says(KARGS, kargs.clone());
     rig.os.stage(&target).unwrap();
-    rig.talk.says(ASKED, whole()).says(KARGS, kargs);
+    rig.talk.says(ASKED, whole()).says(KARGS, kargs.clone());
     assert_eq!(rig.os.status().unwrap().next(), &target);
+    // A second time nothing is left to do.
+    rig.talk.says(ASKED, whole()).says(ASKED, whole()).says(KARGS, kargs.clone());
+    rig.talk.says(ASKED, whole()).says(KARGS, kargs);
+    rig.os.stage(&target).unwrap();
 
     // What the agent staged itself is no obstacle, and is dropped by the undo.
     rig.talk.says(ASKED, whole());
@@ -306,6 +310,27 @@ fn other_kernels_are_refused_where_no_package_has_them() {
         rig.talk.says(ASKED, idle());
         assert!(rig.os.fetch(&target, &Pull::default()).unwrap_err().why.contains("arm64"));
     }
+}
+
+#[test]
+fn an_extensions_image_that_has_another_kernel_is_pulled_before_the_drain() {
+    let mut rig = Rig::new();
+    let target = Deployment { kernel_type: "realtime".to_owned(), ..rig.now() };
+    let image = "q.io/extensions@sha256:1";
+    rig.os.use_extensions(image);
+    rig.can_read_extensions_images();
+    rig.talk
+        .says(ASKED, idle())
+        .fails(&podman(&format!("image exists {image}")), "exit status: 1: it printed nothing")
+        .says(&podman(&format!("pull -q --authfile /var/lib/kubelet/config.json {image}")), "");
+    rig.opens(image);
+    rig.os.fetch(&target, &Pull::default()).unwrap();
+    assert_eq!(rig.left_of_extensions(), [false, false]);
+    // Without such an image the host's repositories are asked when it is staged.
+    rig.os.use_extensions("");
+    rig.talk.says(ASKED, idle());
+    rig.os.fetch(&target, &Pull::default()).unwrap();
+    rig.talk.done();
 }
 
 #[test]

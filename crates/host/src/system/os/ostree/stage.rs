@@ -1,0 +1,74 @@
+//! Staging on a host of OSTree: which commands make a deployment the one that boots next, in which order.
+//!
+//! Not here: how an image is fetched and staged (see `images`), nor whose a staged deployment is (see `staged`).
+
+use super::{Images, OSTREE, OstreeHost, STAGE};
+use crate::system::os::arguments::argument_changes;
+use crate::system::os::reference::same_image;
+use crate::system::os::{Deployment, OsBackend, OsError, staged, without};
+
+use super::found::OstreeDeployment;
+
+impl OstreeHost {
+    /// Stages a commit that is on the host with these words for the arguments.
+    fn stage_arguments(&mut self, one: &OstreeDeployment, words: &[String]) -> Result<(), OsError> {
+        let (os, origin) = (format!("--os={}", one.stateroot), format!("--origin-file={}", one.origin()));
+        let mut args = vec!["admin", "deploy", "--stage", &os, &origin];
+        args.extend(words.iter().map(String::as_str));
+        args.push(&one.checksum);
+        self.run(OSTREE, &args, STAGE).map(drop)
+    }
+
+    /// Stages a deployment. If it is staged already, nothing is done.
+    pub(super) fn stage_deployment(&mut self, target: &Deployment) -> Result<(), OsError> {
+        let all = self.free()?;
+        if let Some(pending) = &all.pending
+            && staged::is_complete(&self.root, &pending.id(), target)?
+        {
+            return Ok(());
+        }
+        let status = self.status()?;
+        let has = &status.next().kernel_arguments;
+        let now = self.reference(all.next())?;
+        let runs = now.as_ref().map(|r| r.image.clone()).unwrap_or_default();
+        let (gone, added) = argument_changes(has, &target.kernel_arguments);
+        let mut arguments = target.kernel_arguments.clone();
+        if !target.image.is_empty() && !same_image(&target.image, &runs) {
+            let to = self.wanted(&target.image, now.as_ref())?;
+            staged::begin(&self.root, &arguments)?;
+            self.stage_image(all.next(), &to, &arguments)?;
+            let after = self.ask()?;
+            let one = after.next().clone();
+            if self.images == Images::Bootc {
+                // What the old image brought goes, what the new one brings comes, before what configs ask for.
+                let old = self.of_image(&all.booted)?;
+                let new = self.of_image(&one)?;
+                let host = without(&without(&arguments, &added), &without(&old, &new));
+                arguments = [host, without(&new, &old), added.clone()].concat();
+                if !gone.is_empty() || !added.is_empty() {
+                    staged::begin(&self.root, &arguments)?;
+                    let all_words = arguments.iter().map(|a| format!("--karg-append={a}"));
+                    let words: Vec<String> =
+                        ["--karg-none".to_owned()].into_iter().chain(all_words).collect();
+                    self.stage_arguments(&one, &words)?;
+                }
+            }
+        } else {
+            let gone = gone.iter().map(|a| format!("--karg-delete={a}"));
+            let words: Vec<String> = gone.chain(added.iter().map(|a| format!("--karg-append={a}"))).collect();
+            staged::begin(&self.root, &arguments)?;
+            self.stage_arguments(all.next(), &words)?;
+        }
+        let Some(one) = self.ask()?.pending else {
+            return Err(OsError::new(
+                "the commands succeeded, but nothing is staged; see ostree admin status",
+            ));
+        };
+        staged::record(&self.root, &one.id(), &arguments)?;
+        let got = self.deployment(&one, arguments.clone())?;
+        match target.image.is_empty() || same_image(&got.image, &target.image) {
+            true => staged::record_complete(&self.root, &one.id(), &arguments, target),
+            false => Err(OsError::new(format!("{:?} was staged instead of {:?}", got.image, target.image))),
+        }
+    }
+}
