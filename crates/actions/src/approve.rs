@@ -153,7 +153,7 @@ fn pending_approval(
     }
     let (all, pools): (Vec<&RolloutPolicy>, Vec<&MachineConfigPool>) =
         (objects.iter().collect(), pools.iter().collect());
-    let of_pools = PoolPolicies::of(&all, &pools, &|_| true, None);
+    let of_pools = PoolPolicies::of(&all, &pools, None, None);
     let target = &pool.spec.configuration.name;
     let policy = of_pools.policy(name);
     let object = policy.and_then(|p| objects.iter().find(|o| o.metadata.name.as_deref() == Some(&*p.name)));

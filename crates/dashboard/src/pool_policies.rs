@@ -23,7 +23,7 @@ pub(crate) async fn of_pool(client: &Client, name: &str) -> Result<Vec<Value>, C
 
 fn rows(pool: &MachineConfigPool, policies: &Policies) -> Vec<Value> {
     let name = pool.name_any();
-    let of_pool = |policies: &[_]| PoolPolicies::of(policies, &[pool], &|_| true, None);
+    let of_pool = |policies: &[_]| PoolPolicies::of(policies, &[pool], None, None);
     let all = of_pool(&policies.read.iter().collect::<Vec<_>>());
     let readable = policies.read.iter().filter_map(|policy| {
         let progress = policy.status.iter().flat_map(|s| &s.pools).find(|p| p.name == name);

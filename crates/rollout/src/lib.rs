@@ -8,6 +8,7 @@
 //! What it is not: a client, a queue or a clock. The `controller` crate supplies the inputs from its caches and carries
 //! plans out.
 
+mod configs;
 pub mod drain;
 mod event;
 mod explain;
@@ -33,6 +34,7 @@ pub mod view;
 mod wait_history;
 
 pub use api::names::pool_condition::{CONFIG_PINNED, MEMBERSHIP_CONFLICT};
+pub use configs::{ConfigView, Configs};
 pub use event::{EventObject, EventPlan};
 pub use explain::estimate::{Estimate, Finished, RolloutProgress, estimate};
 pub use facts::{Facts, Trouble, TroubleOf, Unanswered};
@@ -40,7 +42,7 @@ pub use forecast::situation::{Situation, SituationError};
 pub use forecast::{DrainForecast, Forecast, NodeAfter, NodeForecast, PoolForecast, Queued};
 pub use hold::{Hold, Prefetching, Reason, Wait};
 pub use inputs::streams::stream_of;
-pub use inputs::{ConfigView, Configs, ControllerMemory, Inputs, PoolInput, Sources, Streams};
+pub use inputs::{ControllerMemory, Inputs, PoolInput, Sources, Streams};
 pub use node::membership::{BrokenSelector, Index, NoPool, Owners, Unmanaged};
 pub use os_image::{ImageLookup, OsImageInput, OsImageWait, skips_inspection};
 pub use patch::{Change, NodePatch};

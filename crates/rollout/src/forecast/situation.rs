@@ -3,9 +3,10 @@
 //!
 //! What it is not: the reading of files, or the decision.
 
+use crate::configs::{ConfigView, Configs};
 use crate::drain::outlook;
 use crate::facts::Facts;
-use crate::inputs::{ConfigView, Configs, ControllerMemory, Inputs, Sources, Streams};
+use crate::inputs::{ControllerMemory, Inputs, Sources, Streams};
 use crate::os_image::ImageLookup;
 use crate::pinned_images::PinFacts;
 use crate::plan::RolloutPlan;
@@ -253,12 +254,16 @@ impl Situation {
         self.os_configs.iter().any(|config| config.pool() == pool)
     }
 
+    /// All MachineConfigs; `None` if there are none among the objects.
+    fn known_configs(&self) -> Option<&dyn Configs> {
+        self.configs.as_ref().map(|all| all as &dyn Configs)
+    }
+
     /// Which RolloutPolicy is which pool's, with what the policies' status says of it.
     pub fn policies(&self) -> PoolPolicies {
         let (policies, pools): (Vec<_>, Vec<_>) =
             (self.rollout_policies.iter().collect(), self.pools.values().collect());
-        let exists = |name: &str| self.configs.as_ref().is_none_or(|all| all.contains_key(name));
-        let mut all = PoolPolicies::of(&policies, &pools, &exists, None);
+        let mut all = PoolPolicies::of(&policies, &pools, self.known_configs(), None);
         all.add_costs(&self.costs);
         all
     }
@@ -298,7 +303,7 @@ impl Situation {
         Sources {
             pools,
             nodes,
-            configs: self.configs.as_ref().map(|all| all as &dyn Configs),
+            configs: self.known_configs(),
             os_configs: self.os_configs.iter().collect(),
             os_builds: self.os_builds.iter().collect(),
             controller_config: None,

@@ -5,10 +5,11 @@
 
 pub(crate) mod streams;
 
+use crate::configs::{ConfigView, Configs, config_exists};
 use crate::drain::Outlook;
 use crate::facts::{Facts, Trouble, Unanswered};
 use crate::inputs::streams::stream_of;
-use crate::os_image::{ImageLookup, OsImageInput};
+use crate::os_image::OsImageInput;
 use crate::pinned_images::PinFacts;
 use crate::policy::{PolicyInput, PoolPolicies};
 use crate::target::Layering;
@@ -76,29 +77,6 @@ impl<'a> PoolInput<'a> {
     }
 }
 
-/// The part of a MachineConfig that a rollout reads.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ConfigView {
-    /// The pool that it was rendered for.
-    pub pool: Option<Arc<str>>,
-    /// `spec.osImageURL`; empty if there is none.
-    pub os_image_url: Box<str>,
-    /// What the controller has found out about that image.
-    pub looked: ImageLookup,
-}
-
-/// The MachineConfigs of the cluster.
-pub trait Configs {
-    /// The one with this name.
-    fn view(&self, name: &str) -> Option<ConfigView>;
-}
-
-impl Configs for BTreeMap<String, ConfigView> {
-    fn view(&self, name: &str) -> Option<ConfigView> {
-        self.get(name).cloned()
-    }
-}
-
 /// What is known about OpenShift's OS image streams.
 #[derive(Clone, Copy, Debug)]
 pub enum Streams<'a> {
@@ -139,13 +117,15 @@ pub struct Sources<'a> {
     /// PinnedImageSets, and how far nodes are with them.
     pub pins: PinFacts,
     /// What no object says.
-    pub memory: ControllerMemory,
+    pub memory: ControllerMemory<'a>,
 }
 
 /// What only the running controller knows, because no object says it. Everybody else leaves it empty: a plan that is made
 /// from objects alone may let a node go that the controller holds back for a moment, and names fewer problems.
 #[derive(Clone, Debug, Default)]
-pub struct ControllerMemory {
+pub struct ControllerMemory<'a> {
+    /// Why a change of a pool's node was refused just now, by the pool's name.
+    pub refused: Option<&'a BTreeMap<String, String>>,
     /// Nodes with a patch that the API server has not answered.
     pub unanswered: BTreeMap<Arc<str>, Unanswered>,
     /// Problems besides the rollout.
@@ -158,7 +138,7 @@ impl<'a> Sources<'a> {
         let booted = self.nodes.iter().filter(|n| !n.custom_pool_labels_applied);
         let booted = booted.filter_map(|n| n.first_pivot_config.clone());
         let owned = |name: Arc<str>| Some((name.clone(), self.configs?.view(&name)?.pool?));
-        let ControllerMemory { unanswered, troubles } = self.memory.clone();
+        let ControllerMemory { unanswered, troubles, .. } = self.memory.clone();
         let Facts { cluster, control_plane_topology, certificates, .. } =
             Facts::of(self.controller_config, self.nodes.iter().copied());
         // Each field by its name: a fact that is added has to have a source here, for all who plan.
@@ -236,7 +216,8 @@ impl<'a> Sources<'a> {
                 },
                 other_image: self.other_image(pool),
                 os_image: self.os_image(pool),
-                config_exists: self.configs.is_none_or(|all| all.view(config).is_some()),
+                config_exists: config_exists(self.configs, config),
+                refused: self.memory.refused.and_then(|all| all.get(input.name())).map(String::as_str),
                 policy: self.policies.and_then(|all| all.input(input.name())),
                 layering: Layering::find(input.name(), config, &self.os_configs, &self.os_builds),
                 ..input
@@ -325,10 +306,15 @@ mod tests {
         assert!(!facts.looks, "nobody looks at drains");
         let outlooks = BTreeMap::from([("n".into(), Outlook::Ends)]);
         let pins = PinFacts { generations: [("set".to_owned(), 1)].into(), ..PinFacts::default() };
+        let refused = BTreeMap::from([("infra".to_owned(), "no".to_owned())]);
         let memory = ControllerMemory {
+            refused: Some(&refused),
             unanswered: [("n".into(), Unanswered { moves: true, overdue: false })].into(),
             troubles: vec![Trouble { of: TroubleOf::Cluster, text: "a trouble".to_owned() }],
         };
+        assert_eq!(sources.inputs(&facts, time()).pools[0].refused, None);
+        let remembers = Sources { memory: memory.clone(), ..sources.clone() };
+        assert_eq!(remembers.inputs(&facts, time()).pools[0].refused, Some("no"));
         let (some, held) = (Some(outlooks.clone()), pins.clone());
         let more = Sources { outlooks: some, pins: held, memory: memory.clone(), ..sources.clone() }.facts();
         assert_eq!((more.looks, more.outlooks, more.pins), (true, outlooks, pins));

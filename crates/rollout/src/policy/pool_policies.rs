@@ -3,6 +3,7 @@
 //!
 //! What it is not: reading or writing of objects.
 
+use crate::configs::{Configs, config_exists};
 use crate::hold::{GateState, Hold};
 use crate::policy::{
     ApprovalRequest, Assigned, Costs, JobNodes, NotInForce, Policy, PolicyFacts, PolicyInput, PolicyPlan,
@@ -104,12 +105,12 @@ pub fn changes_words_only(old: &RolloutPolicyStatus, new: &RolloutPolicyStatus) 
 }
 
 impl PoolPolicies {
-    /// Finds the policy of each pool. `exists`: whether there is a MachineConfig of this name. `live`: what gates said;
+    /// Finds the policy of each pool. `configs`: all MachineConfigs; `None` if they are not known. `live`: what gates said;
     /// without it, what the policies' status says.
     pub fn of(
         policies: &[&RolloutPolicy],
         pools: &[&MachineConfigPool],
-        exists: &dyn Fn(&str) -> bool,
+        configs: Option<&dyn Configs>,
         live: Option<&PolicyObservations>,
     ) -> Self {
         let policies: Vec<&RolloutPolicy> =
@@ -136,7 +137,7 @@ impl PoolPolicies {
                     let object = policies.iter().copied().find(|p| name_of(p) == &*policy.name);
                     let mut progress = object.and_then(|p| entry(p, name)).unwrap_or_default();
                     // It may have been deleted as unused; then there is nothing to go back to.
-                    progress.proved = progress.proved.filter(|proved| exists(proved));
+                    progress.proved = progress.proved.filter(|proved| config_exists(configs, proved));
                     let stored = || progress.gates.iter().map(|g| (g.gate.as_str().into(), GateState::of(g)));
                     let gates = match live {
                         Some(live) => live.gates.get(name).cloned().unwrap_or_default(),

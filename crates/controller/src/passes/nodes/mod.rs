@@ -38,7 +38,7 @@ use rollout::view::{DaemonState, NodeView};
 use rollout::{ControllerMemory, Facts, Inputs, PoolPlan, Sources, Streams, TroubleOf, Unanswered};
 use send::{NO_POOL, Requests, SendOutcome};
 use serde_json::Value;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -178,7 +178,17 @@ struct Snapshot<'a> {
     streams: Option<Arc<Value>>,
     rollout_policies: Vec<Arc<RolloutPolicy>>,
     policies: PoolPolicies,
+    refused: BTreeMap<String, String>,
     facts: Facts,
+}
+
+/// What became of the patches of a plan that were not written, by the pool of their nodes.
+#[derive(Default)]
+struct Unwritten {
+    /// Why the API server refused one.
+    refused: BTreeMap<String, String>,
+    /// The nodes that have changed since the plan was made.
+    moved_on: BTreeMap<String, Vec<Arc<str>>>,
 }
 
 impl Nodes {
@@ -202,7 +212,7 @@ impl Nodes {
         self.prune(begin);
         // Before the inputs are read: a gate that stops passing meanwhile is not missed.
         let known = self.shared.policy_revision();
-        let snapshot = self.snapshot();
+        let snapshot = self.snapshot(Unwritten::default());
         let plan = rollout::plan(&snapshot.inputs());
         let Snapshot { policies, rollout_policies, .. } = &snapshot;
         let at = now();
@@ -272,7 +282,7 @@ impl Nodes {
         let tried = |node: &str| patched.contains(node) || under_way.contains_key(node);
         self.shared.node_troubles.retain(tried);
         if !refused.is_empty() || moved_on.values().any(|nodes| !nodes.is_empty()) {
-            self.report_unwritten_nodes(&refused, &moved_on).await;
+            self.report_unwritten_nodes(Unwritten { refused, moved_on }).await;
         }
         // Pools report overdue patches at that time, and a policy may let other nodes go, or be told what holds it.
         let looks =
@@ -286,23 +296,13 @@ impl Nodes {
     /// The status of pools with a node that could not be patched: the counts as they are without that patch, and, once
     /// it must be reported, why the rollout does not continue. The pass is repeated, and its next status replaces this
     /// one.
-    async fn report_unwritten_nodes(
-        &self,
-        refused: &BTreeMap<String, String>,
-        moved_on: &BTreeMap<String, Vec<Arc<str>>>,
-    ) {
-        let mut snapshot = self.snapshot();
-        let waiting = Unanswered { moves: true, overdue: false };
-        let without = moved_on.values().flatten().map(|node| (node.clone(), waiting));
-        snapshot.facts.unanswered.extend(without);
-        let mut inputs = snapshot.inputs();
-        for pool in &mut inputs.pools {
-            pool.refused = refused.get(pool.name()).map(String::as_str);
-        }
-        let plan = rollout::plan(&inputs);
-        let concerned = |pool: &str| refused.contains_key(pool) || moved_on.contains_key(pool);
+    async fn report_unwritten_nodes(&self, unwritten: Unwritten) {
+        let keys = unwritten.refused.keys().chain(unwritten.moved_on.keys());
+        let concerned: BTreeSet<String> = keys.cloned().collect();
+        let snapshot = self.snapshot(unwritten);
+        let plan = rollout::plan(&snapshot.inputs());
         let tell = plan.pools.iter().zip(&snapshot.pools).filter_map(|(plan, pool)| {
-            let status = plan.status.as_ref().filter(|_| concerned(&plan.pool))?;
+            let status = plan.status.as_ref().filter(|_| concerned.contains(&*plan.pool))?;
             Some(async move {
                 if let Err(not_written) = self.requests.status(&self.shared, pool, status).await {
                     tracing::debug!(pool = %plan.pool, "the pool's status was not written: {not_written:?}");
@@ -341,7 +341,12 @@ impl Nodes {
         }
     }
 
-    fn snapshot(&self) -> Snapshot<'_> {
+    /// What is known now. Nodes of patches that were not written are planned as if their patches were on their way.
+    fn snapshot(&self, unwritten: Unwritten) -> Snapshot<'_> {
+        let Unwritten { refused, moved_on } = unwritten;
+        let mut unanswered = self.requests.unanswered();
+        let waiting = Unanswered { moves: true, overdue: false };
+        unanswered.extend(moved_on.into_values().flatten().map(|node| (node, waiting)));
         let stores = &self.shared.stores;
         let settings = &self.shared.settings;
         let streams = settings
@@ -356,14 +361,14 @@ impl Nodes {
             streams,
             rollout_policies: stores.rollout_policies.all(),
             policies: PoolPolicies::default(),
+            refused,
             facts: Facts::default(),
         };
         if !snapshot.rollout_policies.is_empty() {
             let policies: Vec<&RolloutPolicy> = snapshot.rollout_policies.iter().map(AsRef::as_ref).collect();
             let pools: Vec<&MachineConfigPool> = snapshot.pools.iter().map(AsRef::as_ref).collect();
-            let exists = |name: &str| stores.configs.get(name).is_some();
             snapshot.policies =
-                PoolPolicies::of(&policies, &pools, &exists, Some(&self.policies.observations(&pools)));
+                PoolPolicies::of(&policies, &pools, Some(stores), Some(&self.policies.observations(&pools)));
         }
         let controller_config = stores.controller_config();
         let sources = Sources {
@@ -374,7 +379,8 @@ impl Nodes {
             outlooks: Some(self.policies.outlooks()),
             pins: pinned_images::facts(stores),
             memory: ControllerMemory {
-                unanswered: self.requests.unanswered(),
+                refused: None,
+                unanswered,
                 troubles: self
                     .shared
                     .side_problems
@@ -407,7 +413,7 @@ impl Snapshot<'_> {
             policies: Some(&self.policies),
             outlooks: None,
             pins: PinFacts::default(),
-            memory: ControllerMemory::default(),
+            memory: ControllerMemory { refused: Some(&self.refused), ..ControllerMemory::default() },
         }
     }
 

@@ -33,7 +33,7 @@ async fn a_pool_that_is_deleted_while_a_pass_runs_leaves_no_series() {
         prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
         text.contains("pool=\"short\"")
     };
-    let snapshot = nodes.snapshot();
+    let snapshot = nodes.snapshot(Unwritten::default());
     let plan = rollout::plan(&snapshot.inputs());
     nodes.report.report(&shared, &plan, &snapshot.pools);
     assert!(has(&registry));
@@ -190,7 +190,7 @@ async fn a_gate_that_fails_stops_the_patches_that_its_plan_has_not_sent_yet() {
         }),
         ..PoolPlan::default()
     };
-    let policies = PoolPolicies::of(&[&policy], &[&pool], &|_| true, None);
+    let policies = PoolPolicies::of(&[&policy], &[&pool], None, None);
     let all = rollout::RolloutPlan { pools: vec![plan.clone()], ..Default::default() };
     nodes.policies.follow(&shared, &all, &policies, &[Arc::new(policy)], &now());
     // The gate passes, and is asked each second.
@@ -313,7 +313,7 @@ async fn the_pass_and_its_objects_in_files_lead_to_the_same_plan() {
     let want = steps(&rollout::plan(&files.inputs(&pools, &all, &policies, &now())));
     let look = async {
         loop {
-            let snapshot = nodes.snapshot();
+            let snapshot = nodes.snapshot(Unwritten::default());
             let plan = rollout::plan(&snapshot.inputs());
             if steps(&plan) == want {
                 return;
@@ -323,7 +323,7 @@ async fn the_pass_and_its_objects_in_files_lead_to_the_same_plan() {
         }
     };
     let done = tokio::time::timeout(Duration::from_secs(10), look).await;
-    let snapshot = nodes.snapshot();
+    let snapshot = nodes.snapshot(Unwritten::default());
     assert!(done.is_ok(), "{:?}", steps(&rollout::plan(&snapshot.inputs())));
     assert!(want.iter().any(|n| &*n.node == "b" && n.step == rollout::Step::Goes), "{want:?}");
 }

@@ -84,8 +84,7 @@ impl ClusterWatch {
     pub(super) fn plan(&self, now: Timestamp) -> Planned {
         let (pools, policies): (Vec<_>, Vec<_>) =
             (self.pools.known.values().collect(), self.policies.known.values().flatten().collect());
-        let exists = |name: &str| self.configs.known.contains_key(name);
-        let mut policies = PoolPolicies::of(&policies, &pools, &exists, None);
+        let mut policies = PoolPolicies::of(&policies, &pools, Some(&self.configs.known), None);
         policies.add_costs(&self.change_costs.costs(&self.pools.known));
         let pins = |(node, progress): (&String, &Option<Arc<Progress>>)| {
             Some((Arc::from(&**node), progress.as_ref()?.pins.clone()))

@@ -297,7 +297,7 @@ fn progress_of_a_pool_is_stored_although_the_policy_is_disputed_for_another_pool
         serde_json::from_value(json!({"matchLabels": {"node-role.kubernetes.io/infra": ""}})).unwrap();
     let (nodes, facts) = (six(0, 0), Facts { cluster: Cluster::Plain, ..Facts::default() });
     let mut run = || {
-        let policies = PoolPolicies::of(&[&p, &q], &[&worker, &infra], &|_| true, None);
+        let policies = PoolPolicies::of(&[&p, &q], &[&worker, &infra], None, None);
         let input = |pool| PoolInput { policy: policies.input("worker"), ..PoolInput::of(pool) };
         let inputs = Inputs {
             pools: vec![input(&worker)],

@@ -263,7 +263,7 @@ fn the_status_of_a_policy_follows_the_plan_and_is_written_on_change_only() {
     .unwrap();
     let (pool, nodes, facts) = (pool(3), six(0, 0), Facts { cluster: Cluster::Plain, ..Facts::default() });
     let run = |policy: &RolloutPolicy, now: &str| {
-        let policies = PoolPolicies::of(&[policy], &[&pool], &|_| true, None);
+        let policies = PoolPolicies::of(&[policy], &[&pool], None, None);
         let inputs = Inputs {
             pools: vec![PoolInput { policy: policies.input("worker"), ..PoolInput::of(&pool) }],
             nodes: nodes.iter().collect(),
@@ -306,7 +306,7 @@ fn a_policys_conditions_name_what_holds_which_pool_and_pools_that_are_not_there(
         let notes = approve.map(|value| [(api::names::own::APPROVED.to_owned(), value.to_owned())].into());
         (pool.metadata.annotations, pool.spec.paused) = (notes, paused);
         for _ in 0..4 {
-            let policies = PoolPolicies::of(&[policy], &[&pool], &|_| true, None);
+            let policies = PoolPolicies::of(&[policy], &[&pool], None, None);
             let inputs = Inputs {
                 pools: vec![PoolInput { policy: policies.input("worker"), ..PoolInput::of(&pool) }],
                 nodes: nodes.iter().collect(),
