@@ -6,7 +6,7 @@
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 
 /// The largest page size of kernels, as a power of two. jemalloc is built for one size, and aborts on a kernel with larger
 /// pages. Kernels for aarch64 have pages of 4, 16 or 64 KiB (Red Hat's had 64), so it is built for the largest. Source:
@@ -50,9 +50,11 @@ const NICENESS: u8 = 2;
 /// a session of its own: Linux shares processor time between sessions first (`sched(7)`, "The autogroup feature"), and machines of
 /// the lab count as such, too. A niceness of [`NICENESS`] has two thirds of the weight of 0.
 ///
+/// `started` gets the leader of its process group, and what it returns is kept until the build has ended.
+///
 /// # Errors
 /// The build fails.
-pub(crate) fn release_in_background(root: &Path) -> anyhow::Result<()> {
+pub(crate) fn release_in_background<T>(root: &Path, started: impl FnOnce(&Child) -> T) -> anyhow::Result<()> {
     let script =
         format!("{{ echo {NICENESS} > /proc/self/autogroup; }} 2>/dev/null; exec nice -n {NICENESS} \"$@\"");
     let mut command = Command::new("setsid");
@@ -63,7 +65,9 @@ pub(crate) fn release_in_background(root: &Path) -> anyhow::Result<()> {
         .arg("--")
         .args(FLAGS)
         .arg(OUTLINED);
-    let status = command.current_dir(root).status().context("cannot run setsid")?;
+    let mut child = command.current_dir(root).spawn().context("cannot run setsid")?;
+    let _kept = started(&child);
+    let status = child.wait().context("cannot wait for the release build of mco")?;
     if !status.success() {
         bail!("the release build of mco ended with {status}");
     }

@@ -113,7 +113,8 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         // It takes minutes, at the end on one processor: its share of them is in `release_in_background`.
         let release = with_image.then(|| {
             threads.spawn(|| {
-                let built = crate::image::program::release_in_background(root);
+                let ends_with_us = terminated::EndsWithUs::group;
+                let built = crate::image::program::release_in_background(root, ends_with_us);
                 built.inspect_err(|error| println!("FAILED  the release build: {error:#}"))
             })
         });

@@ -1,17 +1,36 @@
 //! SIGTERM ends a run together with its jobs: they would go on alone for minutes, and keep the processors and their ports.
 //!
-//! Ctrl-C in a terminal reaches the jobs without this. Not here: what the jobs themselves leave behind (the next lab removes it), and
-//! the release build in the background, which has a session of its own and ends by itself.
+//! Ctrl-C in a terminal reaches the jobs without this; it does not reach the release build, which has a session of its own and ends by
+//! itself. Not here: what the jobs themselves leave behind (the next lab removes it).
 
 use anyhow::Context;
-use rustix::process::{Pid, Signal, kill_process};
-use std::collections::BTreeSet;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::collections::BTreeMap;
 use std::process::Child;
 use std::sync::{Mutex, PoisonError};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The process IDs of the jobs that run.
-static RUNNING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+/// What SIGTERM goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// The process. It ends what it started itself.
+    Process,
+    /// The process and all others of its group.
+    Group,
+}
+
+impl Reach {
+    fn end(self, pid: Pid) {
+        // One that has ended meanwhile is what is wanted.
+        let _ = match self {
+            Self::Process => kill_process(pid, Signal::TERM),
+            Self::Group => kill_process_group(pid, Signal::TERM),
+        };
+    }
+}
+
+/// The jobs that run, by their process IDs.
+static RUNNING: Mutex<BTreeMap<u32, Reach>> = Mutex::new(BTreeMap::new());
 /// The exit status of a program that SIGTERM has ended, as shells report it.
 const TERMINATED: i32 = 143;
 
@@ -20,7 +39,16 @@ pub(super) struct EndsWithUs(u32);
 
 impl EndsWithUs {
     pub(super) fn new(child: &Child) -> Self {
-        RUNNING.lock().unwrap_or_else(PoisonError::into_inner).insert(child.id());
+        Self::with(child, Reach::Process)
+    }
+
+    /// A job that leads a process group and leaves it to others to end what it started, as cargo does with compilers.
+    pub(super) fn group(child: &Child) -> Self {
+        Self::with(child, Reach::Group)
+    }
+
+    fn with(child: &Child, reach: Reach) -> Self {
+        RUNNING.lock().unwrap_or_else(PoisonError::into_inner).insert(child.id(), reach);
         Self(child.id())
     }
 }
@@ -46,9 +74,10 @@ pub(super) fn watch() -> anyhow::Result<()> {
         // No other job begins: its lane waits for the lock.
         let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         println!("== SIGTERM: {} jobs are ended", running.len());
-        for pid in running.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?)) {
-            // One that has ended meanwhile is what is wanted.
-            let _ = kill_process(pid, Signal::TERM);
+        for (pid, reach) in running.iter() {
+            if let Some(pid) = i32::try_from(*pid).ok().and_then(Pid::from_raw) {
+                reach.end(pid);
+            }
         }
         #[expect(
             clippy::disallowed_methods,
@@ -57,4 +86,34 @@ pub(super) fn watch() -> anyhow::Result<()> {
         std::process::exit(TERMINATED);
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_group_ends_with_its_leader_and_what_that_started() {
+        let mut leader = Command::new("setsid")
+            .args(["--wait", "sh", "-c", "sleep 60 & wait"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The group exists when the shell has started its child: until then it is that of this process.
+        let pid = Pid::from_raw(i32::try_from(leader.id()).unwrap()).unwrap();
+        while rustix::process::getpgid(Some(pid)) != Ok(pid) {
+            std::thread::yield_now();
+        }
+        let ends_with_us = EndsWithUs::group(&leader);
+        assert_eq!(RUNNING.lock().unwrap().get(&leader.id()), Some(&Reach::Group));
+        Reach::Group.end(pid);
+        assert_eq!(leader.wait().unwrap().signal(), Some(15));
+        // The pipe ends when nobody holds it any more.
+        let mut rest = String::new();
+        std::io::Read::read_to_string(&mut leader.stdout.take().unwrap(), &mut rest).unwrap();
+        drop(ends_with_us);
+        assert!(!RUNNING.lock().unwrap().contains_key(&leader.id()));
+    }
 }
