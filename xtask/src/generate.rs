@@ -28,7 +28,7 @@ fn monitoring() -> anyhow::Result<BTreeMap<PathBuf, String>> {
     let folder = Path::new("deploy/monitoring");
     let head = "# Made by `cargo xtask gen` from crates/operator/src/monitoring; do not edit.\n";
     let yaml = |objects: &[serde_json::Value]| -> anyhow::Result<String> {
-        let texts = objects.iter().map(api::yaml::to_string).collect::<Result<Vec<_>, _>>()?;
+        let texts = objects.iter().map(api::formats::yaml::to_string).collect::<Result<Vec<_>, _>>()?;
         Ok(head.to_owned() + &texts.join("---\n"))
     };
     let mut files = BTreeMap::from([
@@ -115,7 +115,7 @@ fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
         let folder = if crd.ours { "deploy/crds" } else { "deploy/crds/openshift" };
         let path = PathBuf::from(folder).join(format!("{}.{}.yaml", crd.plural, crd.group));
         let head = "# Made by `cargo xtask gen` from crates/api/schemas; do not edit.\n";
-        files.insert(path, head.to_owned() + &api::yaml::to_string(&crd.object)?);
+        files.insert(path, head.to_owned() + &api::formats::yaml::to_string(&crd.object)?);
     }
     let command = cli::args::Mco::command();
     for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {

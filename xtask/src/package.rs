@@ -68,7 +68,7 @@ pub(crate) fn run(root: &Path, a: &Package) -> anyhow::Result<()> {
     let archive = runtime.block_on(recipe.plugin(&folder.join("deb/usr/bin/mco"), &folder))?;
     let manifest = folder.join("mco.yaml");
     let name = archive.path.file_name().unwrap_or_default().to_string_lossy();
-    let text = api::yaml::to_string(&recipe.krew_manifest(&format!("{}/{name}", a.url), &archive))?;
+    let text = api::formats::yaml::to_string(&recipe.krew_manifest(&format!("{}/{name}", a.url), &archive))?;
     std::fs::write(&manifest, text).with_context(|| format!("cannot write {}", manifest.display()))?;
     for path in [&deb, &rpm, &archive.path, &manifest] {
         println!("{}", shown(root, path));

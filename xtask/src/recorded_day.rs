@@ -74,7 +74,7 @@ fn file(base: &str, all: Option<i64>, password: &str, changed: i64) -> String {
 
 /// A checksum as recordings have it: the first sixteen digits of SHA-256.
 fn checksum(text: &str) -> String {
-    api::text::hex(Sha256::digest(text).iter().take(8))
+    api::formats::text::hex(Sha256::digest(text).iter().take(8))
 }
 
 #[cfg(test)]

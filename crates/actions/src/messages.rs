@@ -239,7 +239,7 @@ pub fn paused(all: &[Paused], how: Mode) -> String {
 }
 
 fn named(nodes: &[String]) -> String {
-    api::text::names(nodes, NAMED)
+    api::formats::text::names(nodes, NAMED)
 }
 
 /// That objects of a kind may not be listed, and what that means for what is shown.

@@ -28,7 +28,7 @@ pub const REPLICAS: &str = "replicas";
 
 /// The record of a value that is too long to be recorded itself: its SHA-256, in hex.
 pub fn digest(value: &[u8]) -> String {
-    crate::text::hex(&Sha256::digest(value))
+    crate::formats::text::hex(&Sha256::digest(value))
 }
 
 /// The record.

@@ -9,44 +9,25 @@
 //! The formats are those of OpenShift's `machineconfiguration.openshift.io/v1`.
 
 pub mod backoff;
-pub mod boot_token;
-pub mod build_state;
 pub mod conditions;
 pub mod crds;
 pub mod definition;
-mod descriptions;
 pub mod detected;
 pub mod drain_request;
 pub mod drift;
 pub mod events;
-pub mod first_boot_nodes;
-pub mod image_builds;
-pub mod image_name;
-pub mod kubeconfig;
+pub mod first_boot;
+pub mod formats;
+pub mod images;
 pub mod names;
-pub mod network;
-pub mod object_name;
-pub mod os_image;
 pub mod paths;
-pub mod pem;
 pub mod pod;
 pub mod pod_start;
-pub mod prefetch;
-pub mod pushed_images;
-pub mod registry_trouble;
 pub mod render_reason;
 pub mod rendered;
-mod resource;
-mod rules;
-pub mod selector;
-pub mod server_tls;
-pub mod shape;
-pub mod text;
 pub mod trial;
-pub mod user_data;
 pub mod v1;
 pub mod v1alpha1;
-pub mod yaml;
 
 /// The Kubernetes types that the pure crates use.
 pub mod k8s {

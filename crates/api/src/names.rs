@@ -119,7 +119,7 @@ pub mod annotation {
     /// Node: the daemon's state, one of [`super::state`].
     pub const STATE: &str = "machineconfiguration.openshift.io/state";
     /// Node: why the state is Degraded or Unreconcilable; empty when Done. At most
-    /// [`crate::text::MAX_REASON_CHARS`] characters.
+    /// [`crate::formats::text::MAX_REASON_CHARS`] characters.
     pub const REASON: &str = "machineconfiguration.openshift.io/reason";
     /// Node: the rendered MachineConfig that the machine first booted into.
     pub const FIRST_PIVOT_CONFIG: &str = "machineconfiguration.openshift.io/firstPivotConfig";
@@ -236,12 +236,12 @@ pub mod own {
     pub const TRIAL: &str = "machineconfiguration.openshift.io/trial";
     /// MachineConfigPool: on how many nodes at once the next OS image is fetched before the first one is drained, as a number or a
     /// percentage. Without it, or with `0`, each node fetches it when it is updated. On a Node it is what its agent is asked to fetch, see
-    /// [`crate::prefetch`].
+    /// [`crate::images::prefetch`].
     pub const PREFETCH: &str = "machineconfig.dev/prefetch";
-    /// Node: what the agent has fetched, or why it could not, see [`crate::prefetch`].
+    /// Node: what the agent has fetched, or why it could not, see [`crate::images::prefetch`].
     pub const PREFETCHED: &str = "machineconfig.dev/prefetched";
     /// Rendered MachineConfig: what the controller found out about its OS image, and the digest by which every node takes it, see
-    /// [`crate::os_image`].
+    /// [`crate::images::os_image`].
     pub const OS_IMAGE: &str = "machineconfig.dev/os-image";
     /// MachineConfigPool: `as-they-are`: OS images are not inspected before nodes are updated to them, and each node resolves a tag
     /// itself. For registries that nodes can reach and the controller cannot.

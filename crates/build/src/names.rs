@@ -5,7 +5,7 @@
 //! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/pkg/controller/build/constants/constants.go>.
 
 use crate::containerfile;
-pub use api::image_name::{is_digest, repository};
+pub use api::formats::image_name::{is_digest, repository};
 use api::v1::{MachineOSBuild, MachineOSConfig};
 use std::collections::BTreeMap;
 
@@ -178,7 +178,7 @@ pub fn by_digest(push_spec: &str, digest: &str) -> String {
 const MAX_IMAGE: usize = 447;
 
 /// Whether a text is an image by its digest, as the API server asks for it: the digest has to be one, and the text no longer than a
-/// field takes. [`api::image_name::is_by_digest`] asks only whether a name has one.
+/// field takes. [`api::formats::image_name::is_by_digest`] asks only whether a name has one.
 pub fn has_valid_digest(image: &str) -> bool {
     let parts = image.split_once('@');
     image.len() <= MAX_IMAGE && parts.is_some_and(|(name, digest)| !name.is_empty() && is_digest(digest))

@@ -174,8 +174,8 @@ fn metadata(pool: &str, build: &MachineOSBuild, name: &str) -> api::k8s::ObjectM
 mod tests {
     use super::pod::SCRIPT;
     use super::*;
+    use api::images::os_image::OsImage;
     use api::names::annotation;
-    use api::os_image::OsImage;
     use base64::Engine as _;
     use serde_json::json;
     use std::io::Read as _;

@@ -1,10 +1,10 @@
 //! What to do about a build that failed, from the last lines of its Job: the words of buildah, of registries and of kernels.
 //!
 //! What it is not: the cause. The lines themselves stand before it. Which trouble a registry's words tell of is in
-//! `api::registry_trouble`, for builds and hosts alike.
+//! `api::images::registry_trouble`, for builds and hosts alike.
 
 use crate::report::NOT_SIGNED;
-use api::registry_trouble::RegistryTrouble;
+use api::images::registry_trouble::RegistryTrouble;
 
 /// Words of a log in lower case that are not a registry's, and what to do if one of them is there. The first row that fits counts, so
 /// what names the cause stands before what may only follow from it.

@@ -184,7 +184,7 @@ pub fn last_lines(text: &str) -> String {
         .iter()
         .map(|(line, hidden)| match hidden {
             true => Cow::Borrowed(HIDDEN),
-            false => api::text::cut(line.trim(), LINE),
+            false => api::formats::text::cut(line.trim(), LINE),
         })
         .collect();
     shown.join(" | ")

@@ -2,8 +2,8 @@
 //!
 //! What it is not: what follows from a state (see `plan`).
 
-pub use api::build_state::BuildState as State;
 use api::conditions::StatusCondition as _;
+pub use api::images::build_state::BuildState as State;
 use api::k8s::{MetaCondition, Time};
 use api::v1::{MachineOSBuild, MachineOSBuildStatus};
 use jiff::SignedDuration;
@@ -76,7 +76,7 @@ pub(crate) fn status(
                         condition.reason = reason.to_owned();
                     }
                     if let Some(why) = &cause.why {
-                        let why = api::text::cut(why, MAX_CAUSE);
+                        let why = api::formats::text::cut(why, MAX_CAUSE);
                         condition.message = format!("{message}: {why}");
                     }
                 }

@@ -138,7 +138,7 @@ impl Files {
 
 fn read(path: &Path) -> anyhow::Result<Kubeconfig> {
     let text = std::fs::read_to_string(path)?;
-    api::kubeconfig::check(&text)?;
+    api::formats::kubeconfig::check(&text)?;
     // Read a second time: paths in it are relative to it.
     Kubeconfig::read_from(path).map_err(|e| anyhow!("{}", unusable(&e)))
 }

@@ -6,13 +6,13 @@ use std::error::Error;
 /// An error and its causes in one line. For an answer of the API server its message and code are used, because the
 /// library would print the whole object. A cause that its error already contains is left out.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
-    api::text::chain_with(error, told)
+    api::formats::text::chain_with(error, told)
 }
 
 /// The same without what the API server says to a request that it refuses (403), but for the code. That has the name of who asked,
 /// which a masker can take for a user and a password.
 pub fn chain_without_refusal(error: &(dyn Error + 'static)) -> String {
-    api::text::chain_with(error, |error| refused(error).or_else(|| told(error)))
+    api::formats::text::chain_with(error, |error| refused(error).or_else(|| told(error)))
 }
 
 /// The text for a refusal.

@@ -13,7 +13,7 @@ pub fn decode<K: DeserializeOwned>(object: DynamicObject) -> Result<K, String> {
     let mut data = object.data;
     let Some(fields) = data.as_object_mut() else { return Err("not a JSON object".to_owned()) };
     fields.insert("metadata".to_owned(), metadata);
-    api::shape::read(&data).map_err(|e| e.to_string())
+    api::formats::shape::read(&data).map_err(|e| e.to_string())
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub fn settle_proxy(config: &mut Config, named: bool) {
 }
 
 fn settle(config: &mut Config, environment: &Matcher) {
-    let own = config.cluster_url.host().is_some_and(api::user_data::is_loopback);
+    let own = config.cluster_url.host().is_some_and(api::first_boot::user_data::is_loopback);
     match environment.intercept(&config.cluster_url).filter(|_| !own) {
         None => config.proxy_url = None,
         // With a name and password the library has read the address already, and knows them.

@@ -12,7 +12,7 @@ async fn main() -> anyhow::Result<()> {
     match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["crds"] => {
             for crd in api::crds::all()? {
-                println!("---\n{}", api::yaml::to_string(&crd.object)?);
+                println!("---\n{}", api::formats::yaml::to_string(&crd.object)?);
             }
             Ok(())
         }

@@ -66,7 +66,7 @@ pub fn run(args: &BootstrapArgs) -> Result<Vec<String>, BootstrapFailed> {
     let others = || -> Result<_, BootstrapFailed> {
         let text = files::read(pull_secret)?;
         // The library's message would show lines of the secret.
-        let secret = api::yaml::from_str::<Value>(&text).map_err(|_| BootstrapFailed::Text {
+        let secret = api::formats::yaml::from_str::<Value>(&text).map_err(|_| BootstrapFailed::Text {
             path: pull_secret.display().to_string(),
             message: "is not YAML or JSON".to_owned(),
         })?;
@@ -154,7 +154,9 @@ fn read_share(paths: &[PathBuf]) -> Result<Manifests, BootstrapFailed> {
     for path in paths {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         for document in documents(&name, &files::read(path)?)? {
-            api::yaml::objects(document).into_iter().try_for_each(|object| manifests.add(&name, object))?;
+            api::formats::yaml::objects(document)
+                .into_iter()
+                .try_for_each(|object| manifests.add(&name, object))?;
         }
     }
     Ok(manifests)
@@ -162,7 +164,7 @@ fn read_share(paths: &[PathBuf]) -> Result<Manifests, BootstrapFailed> {
 
 fn documents(name: &str, text: &str) -> Result<Vec<Value>, BootstrapFailed> {
     let text_error = |message| BootstrapFailed::Text { path: name.to_owned(), message };
-    api::yaml::documents(text).map_err(|e| text_error(format!("is not YAML or JSON: {e}")))
+    api::formats::yaml::documents(text).map_err(|e| text_error(format!("is not YAML or JSON: {e}")))
 }
 
 #[cfg(test)]

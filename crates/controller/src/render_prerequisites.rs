@@ -212,7 +212,7 @@ impl Made {
         let selector = pool.spec.machine_config_selector.as_ref();
         // A selector that cannot be evaluated is reported by the selection itself.
         let selects = |config: &MachineConfig| {
-            api::selector::matches(selector, config.metadata.labels.as_ref()).unwrap_or(false)
+            api::formats::selector::matches(selector, config.metadata.labels.as_ref()).unwrap_or(false)
         };
         let find = |name: Option<&String>| standing.iter().find(|c| c.metadata.name.as_ref() == name);
         let off = self.wanted.iter().filter(|wanted| {

@@ -89,7 +89,7 @@ pub(crate) fn object(path: &str, metadata: bool) -> Option<Value> {
             "nodeSelector": {"matchLabels": {"node-role.kubernetes.io/worker": ""}}},
         "status": {"conditions": [condition]}});
     let boot_token = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "boot-token-0123456789ab", "namespace": "machine-config-boot-tokens"},
-        "type": api::boot_token::TYPE, "stringData": {},
+        "type": api::first_boot::boot_token::TYPE, "stringData": {},
         "data": {"sha256": HASH_BASE64, "pool": "d29ya2Vy", "token": SECRET_BASE64}});
     let settings = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "ControllerConfig", "metadata": {"name": "machine-config-controller"},
         "spec": {}, "status": {"observedGeneration": 1, "conditions": [condition],

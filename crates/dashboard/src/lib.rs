@@ -1,42 +1,30 @@
 //! The dashboard: a page that shows a fleet live, the JSON and the stream of events that fill it, and who may see and do what.
 //!
-//! Flow: [`insight::ClusterWatch`] → `fleet` (what is shown, masked) → `feed` (numbered differences) → one stream for each
-//! viewer. What is asked for seldom (a node's details, a comparison of configs) is read from the API server when it is asked
-//! for. Every request passes `local_access` first; where the dashboard runs in the cluster, `cluster_access`.
+//! Flow: [`insight::ClusterWatch`] → `fleet::snapshot` (what is shown, masked) → `fleet::feed` (numbered differences) → one
+//! `answers::stream` for each viewer. What is asked for seldom (a node's details, a comparison of configs) is read from the API server
+//! when it is asked for (`answers`). Every request passes `access::local_access` first; where the dashboard runs in the cluster,
+//! `access::cluster_access`. `serving` has connections and routes.
 //!
 //! What it is not: decisions, or words of its own about pools and nodes. Those are `rollout`'s and `insight`'s, so the page
 //! says what `mco status` says.
 
+mod access;
 mod answer;
-mod authentication;
-mod authorization;
+mod answers;
 mod body;
-mod cluster_access;
-mod details;
-mod feed;
 mod fleet;
-mod forecast;
-mod installation;
-mod live;
-mod local_access;
-mod network;
-mod node_events;
-mod page;
-mod page_actions;
-mod pool_policies;
-mod required_right;
-mod rollouts;
-mod routes;
+mod serving;
 mod shared;
-mod stream;
-mod timeline;
 
-use crate::cluster_access::ClusterAccess;
-use crate::feed::Feed;
-use crate::local_access::LocalAccess;
-use crate::node_events::NodeEvents;
+use crate::access::cluster_access::{self, ClusterAccess};
+use crate::access::local_access::LocalAccess;
+use crate::answers::{details, page_actions};
+use crate::fleet::feed::Feed;
+use crate::fleet::node_events::NodeEvents;
+use crate::fleet::timeline::Timeline;
+use crate::fleet::{live, node_events};
+use crate::serving::{https, routes};
 use crate::shared::{AccessMode, Shared};
-use crate::timeline::Timeline;
 use api::v1::ControllerConfig;
 use ipnet::IpNet;
 use kube::Client;
@@ -218,7 +206,7 @@ impl ClusterDashboard {
     /// An address that cannot be listened on, a certificate that cannot be used, a host that is none.
     pub async fn listen(network: Network) -> Result<Self, DashboardError> {
         cluster_access::check_hosts(&network.hosts)?;
-        if let Some(net) = network.proxies.iter().find(|net| api::network::is_everybody(net)) {
+        if let Some(net) = network.proxies.iter().find(|net| api::formats::network::is_everybody(net)) {
             return Err(DashboardError::Proxy { net: *net });
         }
         let profile = TlsProfile::default();
@@ -264,7 +252,7 @@ impl ClusterDashboard {
             pools: Arc::new(Semaphore::new(details::POOLS)),
             stop: stop.clone(),
         };
-        network::serve(self.listener, &self.tls, routes::router(shared), &stop).await;
+        https::serve(self.listener, &self.tls, routes::router(shared), &stop).await;
         // It ends with `stop`; its failure would be a fault in the program, which the runtime has printed.
         let _ = live.await;
     }

@@ -2,12 +2,12 @@
 //!
 //! What it is not: the routes (see `routes`), or who may pass (see `local_access` and `cluster_access`).
 
+use crate::access::cluster_access::{ClusterAccess, Visitor};
+use crate::access::local_access::LocalAccess;
 use crate::body;
-use crate::cluster_access::{ClusterAccess, Visitor};
-use crate::feed::Feed;
-use crate::local_access::LocalAccess;
-use crate::node_events::NodeEvents;
-use crate::timeline::Timeline;
+use crate::fleet::feed::Feed;
+use crate::fleet::node_events::NodeEvents;
+use crate::fleet::timeline::Timeline;
 use api::v1::ControllerConfig;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
@@ -56,9 +56,9 @@ pub(crate) struct Shared {
     /// Of the person on this computer; in the cluster one with which nothing may be asked, see [`ForPerson`].
     pub(crate) client: Client,
     pub(crate) controller_config: Arc<ControllerConfig>,
-    /// Places for plans of any sort, [`CHECKS`](crate::page_actions::CHECKS) of them.
+    /// Places for plans of any sort, `page_actions::CHECKS` of them.
     pub(crate) checks: Arc<Semaphore>,
-    /// Places for the configs of a pool, [`POOLS`](crate::details::POOLS) of them.
+    /// Places for the configs of a pool, `details::POOLS` of them.
     pub(crate) pools: Arc<Semaphore>,
     pub(crate) stop: CancellationToken,
 }

@@ -46,5 +46,5 @@ impl Serialize for Content {
 /// SHA-256 in hex.
 #[must_use]
 pub fn sha256(bytes: &[u8]) -> String {
-    api::text::hex(&Sha256::digest(bytes))
+    api::formats::text::hex(&Sha256::digest(bytes))
 }

@@ -254,7 +254,7 @@ impl DisruptionPolicy {
 
     fn read_at(object: &Value, path: &str) -> Result<Option<Self>, String> {
         let Some(value) = object.pointer(path).filter(|v| !v.is_null()) else { return Ok(None) };
-        api::shape::read::<Self>(value).map(Some).map_err(|e| {
+        api::formats::shape::read::<Self>(value).map(Some).map_err(|e| {
             let part = path.replace('/', ".");
             let dot = if e.path.is_empty() { ": " } else { "." };
             format!("MachineConfiguration cluster, {}{dot}{e}", part.trim_start_matches('.'))

@@ -4,7 +4,7 @@
 //!
 //! What it is not: the annotations (see `daemon`), or how a host gets to an image (see `host`).
 
-use api::os_image::OsImage;
+use api::images::os_image::OsImage;
 use api::v1::{MachineConfig, MachineConfigSpec};
 
 use crate::finding::{Irreconcilable, Scope};

@@ -248,7 +248,7 @@ impl Host {
         }
         facts.parameters_before = match root.read_if_there(paths::PARAMETERS_BEFORE)? {
             None => BTreeMap::new(),
-            Some(bytes) => api::shape::read_bytes(&bytes).map_err(|e| Error::Config {
+            Some(bytes) => api::formats::shape::read_bytes(&bytes).map_err(|e| Error::Config {
                 name: paths::PARAMETERS_BEFORE.to_owned(),
                 why: format!("{e}; remove it; parameters that are no longer set then need a reboot"),
             })?,
@@ -333,7 +333,7 @@ fn managed_paths(root: &Root, configs: &[&DesiredHost], facts: &mut Facts) -> Re
             DesiredPath::Dir { .. } => {
                 let kept = paths::original_dir(path);
                 if let Some(bytes) = root.read_if_there(&kept)? {
-                    let attributes = api::shape::read_bytes(&bytes).map_err(|e| Error::Config {
+                    let attributes = api::formats::shape::read_bytes(&bytes).map_err(|e| Error::Config {
                         name: kept,
                         why: format!("{e}; remove it; {path} then stays as it is when its config is removed"),
                     })?;

@@ -59,7 +59,7 @@ impl CurrentConfig {
             #[serde(default)]
             spec: MachineConfigSpec,
         }
-        let o: Object = api::shape::read_bytes(bytes).map_err(|e| e.to_string())?;
+        let o: Object = api::formats::shape::read_bytes(bytes).map_err(|e| e.to_string())?;
         Ok(Self { name: with_image(&o.metadata.name, image), spec: in_image(o.spec, image) })
     }
 }

@@ -44,7 +44,7 @@ impl UnreadablePolicy {
         match target {
             PoolTarget { names: Some(names), .. } => names.contains(&pool.name_any()),
             PoolTarget { selector: Some(selector), .. } => {
-                api::selector::matches_by(Some(&selector), &get).unwrap_or(true)
+                api::formats::selector::matches_by(Some(&selector), &get).unwrap_or(true)
             }
             PoolTarget { names: None, selector: None } => true,
         }

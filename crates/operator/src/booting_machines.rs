@@ -11,10 +11,10 @@ use crate::monitoring;
 use crate::reconcile_error::ReconcileError;
 use crate::request::call;
 use crate::user_data::{self, Facts, NotUpdated, Write};
-use api::boot_token::{self, ENTROPY, Record};
 use api::events::OperatorEvent;
+use api::first_boot::boot_token::{self, ENTROPY, Record};
+use api::first_boot::server_tls;
 use api::names::NAMESPACE;
-use api::server_tls;
 use api::v1::{ControllerConfigSpec, MachineConfigPool};
 use client::{CallError, chain};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Secret};
@@ -47,8 +47,8 @@ pub(crate) async fn certificates(
     facts: &ControllerConfigSpec,
     done: &mut Vec<String>,
 ) -> Result<(), ReconcileError> {
-    api::user_data::host(facts).ok_or(ReconcileError::NoHost)?;
-    let hosts = api::user_data::host_names(facts);
+    api::first_boot::user_data::host(facts).ok_or(ReconcileError::NoHost)?;
+    let hosts = api::first_boot::user_data::host_names(facts);
     keep_certificates(client, certificates::SERVER, &hosts, Timestamp::now(), done).await
 }
 
@@ -84,8 +84,8 @@ pub(crate) async fn user_data(
 ) -> Result<(), ReconcileError> {
     let now = Timestamp::now();
     let all = ListParams::default();
-    let host = api::user_data::host(facts).ok_or(ReconcileError::NoHost)?;
-    if api::user_data::is_loopback(&host) {
+    let host = api::first_boot::user_data::host(facts).ok_or(ReconcileError::NoHost)?;
+    if api::first_boot::user_data::is_loopback(&host) {
         return Err(ReconcileError::Loopback { host });
     }
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
@@ -93,7 +93,7 @@ pub(crate) async fn user_data(
     let bundle = call(format!("get ConfigMap {NAMESPACE}/{name}"), maps.get_opt(name)).await?;
     let ca = bundle.and_then(|b| b.data).and_then(|mut d| d.remove(server_tls::BUNDLE)).unwrap_or_default();
     keep_namespace(client, done).await?;
-    let provider: Api<Secret> = Api::namespaced(client.clone(), api::user_data::NAMESPACE);
+    let provider: Api<Secret> = Api::namespaced(client.clone(), api::first_boot::user_data::NAMESPACE);
     let secrets = call("list Secrets of machine providers".to_owned(), provider.list(&all)).await?.items;
     let own: Api<Secret> = Api::namespaced(client.clone(), boot_token::NAMESPACE);
     let mut finished = true;
@@ -174,7 +174,7 @@ fn refused(secret: &Secret, error: &CallError) -> Option<NotUpdated> {
 
 /// Creates an event about an object that we cannot change, where people look. A failure does not fail the pass.
 async fn create_event(client: &Client, left: &NotUpdated, now: Timestamp) {
-    let events: Api<Event> = Api::namespaced(client.clone(), api::user_data::NAMESPACE);
+    let events: Api<Event> = Api::namespaced(client.clone(), api::first_boot::user_data::NAMESPACE);
     let event = left.event(now);
     match call(format!("create an event about {}", left.name), events.create(&PostParams::default(), &event))
         .await
@@ -225,7 +225,7 @@ async fn keep_certificates(
 }
 
 async fn keep_namespace(client: &Client, done: &mut Vec<String>) -> Result<(), ReconcileError> {
-    let (all, name) = (Api::<Namespace>::all(client.clone()), api::user_data::NAMESPACE);
+    let (all, name) = (Api::<Namespace>::all(client.clone()), api::first_boot::user_data::NAMESPACE);
     if call(format!("get Namespace {name}"), all.get_opt(name)).await?.is_none() {
         let mut namespace = Namespace::default();
         namespace.metadata.name = Some(name.to_owned());

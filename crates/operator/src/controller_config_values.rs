@@ -10,10 +10,10 @@ use api::detected::{
     API_SERVER_CA, API_SERVER_URL, CLUSTER_DNS_IP, CONTROL_PLANE_TOPOLOGY, Detected, INFRASTRUCTURE_TOPOLOGY,
     IP_FAMILIES, digest,
 };
+use api::first_boot::user_data::{is_loopback, url_host};
 use api::k8s::ByteString;
 use api::names;
 use api::names::annotation::{FOUND_OUT, GENERATED_BY_VERSION};
-use api::user_data::{is_loopback, url_host};
 use api::v1::{ControllerConfig, ControllerConfigSpec};
 use serde_json::{Map, Value, json};
 

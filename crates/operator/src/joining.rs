@@ -12,7 +12,7 @@
 use crate::accounts::{BOOTSTRAPPER, SIGNER};
 use crate::reconcile_error::ReconcileError;
 use crate::request::call;
-use api::boot_token::{self, Record};
+use api::first_boot::boot_token::{self, Record};
 use api::k8s::{Node, Secret};
 use api::names::NAMESPACE;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
@@ -209,7 +209,7 @@ async fn one(
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use api::boot_token::{ENTROPY, Token, TokenUse};
+    use api::first_boot::boot_token::{ENTROPY, Token, TokenUse};
     use api::k8s::ByteString;
     use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 

@@ -2,9 +2,9 @@
 //!
 //! Not here: the pointer config itself (see `ignition::pointer`), and the user data that the operator keeps (see `user_data`).
 
+use api::first_boot::server_tls::{BUNDLE, CA};
+use api::first_boot::user_data;
 use api::names::{CONTROLLER_CONFIG, NAMESPACE};
-use api::server_tls::{BUNDLE, CA};
-use api::user_data;
 use api::v1::{ControllerConfig, MachineConfigPool};
 use client::{CallError, call};
 use ignition::pointer::Pointer;

@@ -6,10 +6,10 @@
 //!
 //! What it is not: reading and writing the Secrets (see `booting_machines`).
 
-use api::boot_token::{ENTROPY, Record, Token};
 use api::events::OperatorEvent;
+use api::first_boot::boot_token::{ENTROPY, Record, Token};
+use api::first_boot::user_data::{self, MANAGED, PORT, USER_DATA};
 use api::k8s::{ByteString, ObjectReference, Secret};
-use api::user_data::{self, MANAGED, PORT, USER_DATA};
 use api::v1::MachineConfigPool;
 use ignition::Version;
 use ignition::pointer::{self, Pointer, PoolEntry};

@@ -71,8 +71,9 @@ struct Platform {
 }
 
 fn digest(text: &str) -> Result<Digest, String> {
-    Digest::parse(text)
-        .ok_or_else(|| format!("it names the digest {:?}, which is not a digest", api::text::cut(text, 100)))
+    Digest::parse(text).ok_or_else(|| {
+        format!("it names the digest {:?}, which is not a digest", api::formats::text::cut(text, 100))
+    })
 }
 
 impl RawPart {

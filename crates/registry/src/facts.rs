@@ -116,7 +116,9 @@ impl fmt::Display for ImageFacts {
             writeln!(f, "  {:>10}  {}", megabytes(layer.size), layer.digest)?;
         }
         writeln!(f, "labels")?;
-        self.labels.iter().try_for_each(|(key, value)| writeln!(f, "  {key}={}", api::text::cut(value, 200)))
+        self.labels
+            .iter()
+            .try_for_each(|(key, value)| writeln!(f, "  {key}={}", api::formats::text::cut(value, 200)))
     }
 }
 

@@ -15,7 +15,7 @@ impl Digest {
     /// Reads a digest. Other algorithms than SHA-256 are not known here.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        api::image_name::is_digest(text).then(|| Self(text.to_owned()))
+        api::formats::image_name::is_digest(text).then(|| Self(text.to_owned()))
     }
 
     /// The digest of some bytes.
@@ -28,7 +28,7 @@ impl Digest {
     /// The digest of what was hashed.
     pub(crate) fn of_hash(hash: sha2::Sha256) -> Self {
         use sha2::Digest as _;
-        Self(format!("sha256:{}", api::text::hex(&hash.finalize())))
+        Self(format!("sha256:{}", api::formats::text::hex(&hash.finalize())))
     }
 
     /// As it is written.
@@ -74,7 +74,7 @@ impl Reference {
     /// # Errors
     /// No registry, or a part that registries do not accept.
     pub fn parse(text: &str) -> Result<Self, ReferenceError> {
-        let bad = |why| ReferenceError { text: api::text::cut(text, 300).into_owned(), why };
+        let bad = |why| ReferenceError { text: api::formats::text::cut(text, 300).into_owned(), why };
         let rest = text.strip_prefix("docker://").unwrap_or(text);
         let (rest, digest) = match rest.split_once('@') {
             Some((rest, digest)) => {

@@ -311,7 +311,7 @@ fn words(body: &[u8]) -> String {
     let json: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
     let message = json.pointer("/errors/0/message").and_then(serde_json::Value::as_str).unwrap_or_default();
     let clean: String = message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if clean.is_empty() { clean } else { format!(": {}", api::text::cut(&clean, WORDS)) }
+    if clean.is_empty() { clean } else { format!(": {}", api::formats::text::cut(&clean, WORDS)) }
 }
 
 /// Reads an answer, up to the limit of a document.

@@ -36,13 +36,13 @@ fn run() -> Result<(), Box<dyn Error>> {
     for entry in names.iter().filter(|e| e.path().is_file()) {
         let origin = entry.file_name().to_string_lossy().into_owned();
         let text = fs::read_to_string(entry.path())?;
-        let documents = api::yaml::documents(&text).map_err(|e| format!("{origin}: {e}"))?;
+        let documents = api::formats::yaml::documents(&text).map_err(|e| format!("{origin}: {e}"))?;
         manifests.extend(documents.into_iter().map(|d| (origin.clone(), d)));
     }
     let root = Path::new(flag("--templates")?);
     let mut templates = Vec::new();
     walk(root, root, &mut templates)?;
-    let secret = api::yaml::from_str(&fs::read_to_string(flag("--pull-secret")?)?)?;
+    let secret = api::formats::yaml::from_str(&fs::read_to_string(flag("--pull-secret")?)?)?;
     let templates = TemplateSet::from_map(templates);
     let manifests = Manifests::read(manifests)?;
     let out = bootstrap::plan(&manifests, &templates, Some(&secret), &Versions::unknown())?;

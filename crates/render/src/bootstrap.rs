@@ -268,7 +268,7 @@ fn typed<T: DeserializeOwned>(
             "metadata.name: an object's name cannot contain a slash; choose another".to_owned(),
         ));
     }
-    api::shape::read(value).map_err(|e| wrong(e.to_string()))
+    api::formats::shape::read(value).map_err(|e| wrong(e.to_string()))
 }
 
 /// Renders manifests.

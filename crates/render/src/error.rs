@@ -251,6 +251,6 @@ impl fmt::Display for RenderError {
         if self.reason == Reason::Irreconcilable {
             write!(f, "machines of this pool cannot be changed to the new config: ")?;
         }
-        f.write_str(&api::text::statements(&self.findings, SHOWN))
+        f.write_str(&api::formats::text::statements(&self.findings, SHOWN))
     }
 }

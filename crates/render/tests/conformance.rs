@@ -27,7 +27,7 @@ fn base() -> Vec<(String, Value)> {
     for entry in std::fs::read_dir(conformance().join("common/base")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        for document in api::yaml::documents(&std::fs::read_to_string(&path).unwrap()).unwrap() {
+        for document in api::formats::yaml::documents(&std::fs::read_to_string(&path).unwrap()).unwrap() {
             all.push((name.clone(), document));
         }
     }
@@ -117,7 +117,7 @@ fn first_difference(path: &str, want: &Value, got: &Value) -> String {
 fn run(prefix: &str) {
     let (templates, base) = (templates(), base());
     let secret = std::fs::read_to_string(conformance().join("common/pull-secret")).unwrap();
-    let secret: Value = api::yaml::from_str(&secret).unwrap();
+    let secret: Value = api::formats::yaml::from_str(&secret).unwrap();
     let (mut count, mut failed) = (0, Vec::new());
     let mut files: Vec<_> =
         std::fs::read_dir(conformance().join("render")).unwrap().map(|e| e.unwrap().path()).collect();

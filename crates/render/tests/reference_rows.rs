@@ -30,13 +30,14 @@ fn made(objects: Vec<Value>) -> Result<Vec<MachineConfig>, String> {
     let mut all = vec![];
     for entry in std::fs::read_dir(common().join("base")).unwrap() {
         let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
-        for document in api::yaml::documents(&text).unwrap() {
+        for document in api::formats::yaml::documents(&text).unwrap() {
             all.push(("base".to_owned(), document));
         }
     }
     all.extend(objects.into_iter().map(|o| ("row".to_owned(), o)));
     let secret =
-        api::yaml::from_str(&std::fs::read_to_string(common().join("pull-secret")).unwrap()).unwrap();
+        api::formats::yaml::from_str(&std::fs::read_to_string(common().join("pull-secret")).unwrap())
+            .unwrap();
     plan(&Manifests::read(all).unwrap(), &templates(), Some(&secret), &Versions::unknown())
         .map(|o| o.machine_configs)
         .map_err(|e| e.to_string())
@@ -77,7 +78,7 @@ fn file(all: &[MachineConfig], name: &str, path: &str) -> Option<String> {
 fn kubelet(pool: &str, spec: Value, fields: &[&str]) -> Result<Value, String> {
     let all = made(vec![object("KubeletConfig", "k", pool, spec)])?;
     let text = file(&all, &format!("99-{pool}-generated-kubelet"), KUBELET).unwrap();
-    let config: Value = api::yaml::from_str(&text).unwrap();
+    let config: Value = api::formats::yaml::from_str(&text).unwrap();
     Ok(fields.iter().map(|f| config.get(f).cloned().unwrap_or(Value::Null)).collect())
 }
 

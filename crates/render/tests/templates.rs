@@ -231,7 +231,7 @@ fn the_kubeadm_layer_leaves_kubeadms_files_alone() {
 fn each_layer_makes_its_documented_files() {
     let all = layered("kubelet, crio,core-user").unwrap();
     let kubelet = content(&all["01-worker-kubelet"], "/etc/kubernetes/kubelet.conf");
-    let kubelet: serde_json::Value = api::yaml::from_str(&kubelet).unwrap();
+    let kubelet: serde_json::Value = api::formats::yaml::from_str(&kubelet).unwrap();
     assert_eq!(kubelet["clusterDNS"], json!(["10.96.0.10"]));
     assert_eq!(kubelet["containerRuntimeEndpoint"], "unix:///var/run/crio/crio.sock");
     assert_eq!(kubelet["tlsCipherSuites"].as_array().unwrap().len(), 9);

@@ -3,13 +3,13 @@
 //!
 //! A node whose config names the same image already does not wait: for it the image does not change.
 //!
-//! What it is not: the look at the image, which the controller takes (`api::os_image` is what it leaves on the config), or images
+//! What it is not: the look at the image, which the controller takes (`api::images::os_image` is what it leaves on the config), or images
 //! that are built in the cluster (see `layered`).
 
 use crate::view::NodeView;
+use api::formats::text::cut;
+use api::images::os_image::{OsImage, is_by_digest, is_in_registry};
 use api::names::own;
-use api::os_image::{OsImage, is_by_digest, is_in_registry};
-use api::text::cut;
 use api::v1::MachineConfigPool;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,7 +5,7 @@
 //!
 //! What it is not: what a node pulls and in which order (the agent decides that), nor anything that a rollout waits for.
 
-use api::selector::{self, SelectorError};
+use api::formats::selector::{self, SelectorError};
 use api::v1::{MachineConfigPool, PinnedImageSet, PinnedImageSetState, PoolSynchronizerStatus};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

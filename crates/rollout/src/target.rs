@@ -1,9 +1,9 @@
 //! Where the nodes of a pool are sent: a rendered config, and an OS image where one was built for it.
 //!
-//! What it is not: which build belongs to a pool's config, and whether machines may have its image (see `api::image_builds`).
+//! What it is not: which build belongs to a pool's config, and whether machines may have its image (see `api::images::image_builds`).
 
-pub use api::build_state::BuildState;
-pub use api::image_builds::{ImageWait, Layering, OsBuildView, OsConfigView};
+pub use api::images::build_state::BuildState;
+pub use api::images::image_builds::{ImageWait, Layering, OsBuildView, OsConfigView};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 

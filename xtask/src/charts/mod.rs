@@ -88,7 +88,7 @@ fn yaml<'a>(objects: impl IntoIterator<Item = &'a Value>) -> anyhow::Result<Stri
     let mut text = String::new();
     for object in objects {
         text += "---\n";
-        text += &api::yaml::to_string(object)?;
+        text += &api::formats::yaml::to_string(object)?;
     }
     Ok(text)
 }

@@ -10,7 +10,8 @@ use std::path::Path;
 
 pub(super) fn read(path: &Path) -> anyhow::Result<MachineConfig> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let documents = api::yaml::documents(&text).with_context(|| format!("{} is not YAML", path.display()))?;
+    let documents =
+        api::formats::yaml::documents(&text).with_context(|| format!("{} is not YAML", path.display()))?;
     let [document] = documents.as_slice() else {
         bail!("{}: {} documents; the demo rolls out one MachineConfig", path.display(), documents.len());
     };

@@ -34,7 +34,7 @@ const OTHERS: [(&str, &str); 2] =
     [("monitoring.coreos.com/v1", "PodMonitor"), ("monitoring.coreos.com/v1", "PrometheusRule")];
 
 pub(super) fn check(text: &str) -> anyhow::Result<usize> {
-    let objects = api::yaml::documents(text).context("not YAML")?;
+    let objects = api::formats::yaml::documents(text).context("not YAML")?;
     if objects.is_empty() {
         bail!("there is no object in it");
     }

@@ -15,11 +15,11 @@ const SOURCE: &str = "crates/api/src/names.rs";
 const MEANT: [(&str, &str); 8] = [
     ("crate::drift", "[Drift](../drift.md)"),
     ("crate::trial", "[Safe rollouts](../safe-rollouts.md#changes-that-can-cut-a-node-off)"),
-    ("crate::prefetch", "[Images before they are needed](../os.md#images-before-they-are-needed)"),
+    ("crate::images::prefetch", "[Images before they are needed](../os.md#images-before-they-are-needed)"),
     ("crate::v1alpha1::Reboots", "[Disruption](../disruption.md)"),
-    ("crate::os_image", "[Operating systems](../os.md)"),
+    ("crate::images::os_image", "[Operating systems](../os.md)"),
     ("crate::detected", "[Install](../operations.md#install)"),
-    ("crate::text::MAX_REASON_CHARS", "2000"),
+    ("crate::formats::text::MAX_REASON_CHARS", "2000"),
     ("super::state", "the [states](#values-of-machineconfigurationopenshiftiostate)"),
 ];
 
@@ -80,7 +80,7 @@ impl Names {
             }
         }
         for name in names.modules.values_mut().flatten() {
-            name.docs = resolved(&name.docs, &values);
+            name.docs = resolved(&name.docs, &values)?;
         }
         Ok(names)
     }
@@ -97,8 +97,11 @@ impl Names {
     }
 }
 
-/// Docs with rustdoc's links resolved: a link to a constant becomes its value, any other link its name.
-fn resolved(docs: &str, values: &BTreeMap<String, String>) -> String {
+/// Docs with rustdoc's links resolved: a link to a constant becomes its value, any other link of this file its name.
+///
+/// # Errors
+/// A link leads out of the file, and it is not said what a reader gets instead.
+fn resolved(docs: &str, values: &BTreeMap<String, String>) -> anyhow::Result<String> {
     let mut out = String::new();
     let mut rest = docs;
     while let Some(at) = rest.find("[`") {
@@ -108,12 +111,13 @@ fn resolved(docs: &str, values: &BTreeMap<String, String>) -> String {
         match (values.get(name), MEANT.iter().find(|(meant, _)| *meant == link)) {
             (Some(value), _) => out.push_str(&format!("`{value}`")),
             (None, Some((_, text))) => out.push_str(text),
+            (None, None) if link.contains("::") => bail!("add a text for the link {link} to MEANT"),
             (None, None) => out.push_str(&format!("`{name}`")),
         }
         // In ``[`a`](b)`` the target is dropped.
         rest = after.strip_prefix('(').and_then(|a| a.split_once(')')).map_or(after, |(_, a)| a);
     }
-    out + rest
+    Ok(out + rest)
 }
 
 /// The kind of object that carries an annotation: the words before the first colon of its docs.
@@ -202,7 +206,7 @@ mod tests {
     #[test]
     fn the_longest_reason_is_told_as_it_is() {
         let told = MEANT.iter().find(|(link, _)| link.ends_with("MAX_REASON_CHARS")).unwrap().1;
-        assert_eq!(told, api::text::MAX_REASON_CHARS.to_string());
+        assert_eq!(told, api::formats::text::MAX_REASON_CHARS.to_string());
     }
 
     #[test]

@@ -69,12 +69,12 @@ fn no_category_is_called_as_a_kind_is() {
 #[test]
 fn objects_round_trip_through_their_types() {
     let text = "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfigPool\nmetadata: {name: p}\nspec:\n  maxUnavailable: 20%\n  machineConfigSelector: {matchLabels: {a: b}}\n";
-    let pool: v1::MachineConfigPool = crate::yaml::from_str(text).unwrap();
+    let pool: v1::MachineConfigPool = crate::formats::yaml::from_str(text).unwrap();
     let back = serde_json::to_value(&pool).unwrap();
     assert_eq!(back["kind"], "MachineConfigPool");
     assert_eq!(back["apiVersion"], "machineconfiguration.openshift.io/v1");
     assert_eq!(back["spec"]["maxUnavailable"], "20%");
     // A stored object may lack its spec. That must not end a watch.
-    let bare: v1::MachineConfig = crate::yaml::from_str("metadata: {name: x}").unwrap();
+    let bare: v1::MachineConfig = crate::formats::yaml::from_str("metadata: {name: x}").unwrap();
     assert_eq!(bare.spec, v1::MachineConfigSpec::default());
 }

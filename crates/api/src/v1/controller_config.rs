@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-crate::resource::resource!(
+crate::definition::resource::resource!(
     /// Cluster facts for templates and rendering.
     ControllerConfig, ControllerConfigSpec, ControllerConfigStatus,
     "machineconfiguration.openshift.io", "v1", "controllerconfigs"

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-crate::resource::resource!(
+crate::definition::resource::resource!(
     /// A piece of host configuration, or (named `rendered-…`) the whole of a pool's.
     MachineConfig, MachineConfigSpec, NoStatus,
     "machineconfiguration.openshift.io", "v1", "machineconfigs"

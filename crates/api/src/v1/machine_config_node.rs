@@ -7,7 +7,7 @@ use crate::k8s::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-crate::resource::resource!(
+crate::definition::resource::resource!(
     /// The progress of one node's update.
     MachineConfigNode, MachineConfigNodeSpec, MachineConfigNodeStatus,
     "machineconfiguration.openshift.io", "v1", "machineconfignodes"

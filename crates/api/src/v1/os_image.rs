@@ -1,7 +1,7 @@
 //! MachineOSConfig and MachineOSBuild: a pool's own OS image, and one build of it.
 //!
 //! Objects that others wrote may lack any field: a single one that cannot be read must not end a watch. What the API
-//! server refuses is in the published schemas and in [`crate::rules`].
+//! server refuses is in the published schemas and in [`crate::crds::rules`].
 //!
 //! What it is not: the build itself, or what a rollout makes of these objects.
 //!
@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 
 use super::NamedRef;
 
-crate::resource::resource!(
+crate::definition::resource::resource!(
     /// The OS image that a pool's nodes run: how it is built, and where it is pushed to. Named as its pool.
     MachineOSConfig, MachineOSConfigSpec, MachineOSConfigStatus,
     "machineconfiguration.openshift.io", "v1", "machineosconfigs"
 );
 
-crate::resource::resource!(
+crate::definition::resource::resource!(
     /// One build of a pool's OS image, for one rendered MachineConfig.
     MachineOSBuild, MachineOSBuildSpec, MachineOSBuildStatus,
     "machineconfiguration.openshift.io", "v1", "machineosbuilds"

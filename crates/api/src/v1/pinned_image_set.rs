@@ -10,7 +10,7 @@ use crate::k8s::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-crate::resource::resource!(
+crate::definition::resource::resource!(
     /// Images that nodes pull beforehand and keep.
     PinnedImageSet, PinnedImageSetSpec, NoStatus,
     "machineconfiguration.openshift.io", "v1", "pinnedimagesets"
@@ -72,7 +72,7 @@ pub fn not_pinnable(image: &str) -> Option<&'static str> {
         Some(both) => both,
         None => return Some("has no digest; a tag may be another image tomorrow"),
     };
-    if !crate::image_name::is_digest(digest) {
+    if !crate::formats::image_name::is_digest(digest) {
         return Some("has a digest that is not sha256: and 64 lower-case hexadecimal digits");
     }
     let Some((host, path)) = name.split_once('/') else { return Some("names no registry") };

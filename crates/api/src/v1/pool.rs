@@ -7,7 +7,7 @@ use crate::k8s::{IntOrString, LabelSelector, ObjectReference, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-crate::resource::resource!(
+crate::definition::resource::resource!(
     /// A group of nodes and the config that they are to be in.
     MachineConfigPool, MachineConfigPoolSpec, MachineConfigPoolStatus,
     "machineconfiguration.openshift.io", "v1", "machineconfigpools"

@@ -376,12 +376,13 @@ mod tests {
 
     #[test]
     fn every_omitted_field_has_its_default() {
-        let object: MachineConfigOperator = crate::yaml::from_str("spec: {image: mco:1}").unwrap();
+        let object: MachineConfigOperator = crate::formats::yaml::from_str("spec: {image: mco:1}").unwrap();
         let spec = object.spec;
         assert_eq!(spec.pools, ["master", "worker"]);
         assert_eq!((spec.agents.run_as, spec.config_server.access), (RunAs::Pods, Access::BootTokens));
         assert_eq!(spec.management_state, ManagementState::Managed);
-        let bare: MachineConfigOperator = crate::yaml::from_str("metadata: {name: cluster}").unwrap();
+        let bare: MachineConfigOperator =
+            crate::formats::yaml::from_str("metadata: {name: cluster}").unwrap();
         assert_eq!(bare.spec.image, "");
     }
 }

@@ -5,8 +5,8 @@
 //! Source: Containerfile(5).
 
 use crate::containerfile::{self, ContainerfileError};
+use api::images::os_image::OsImage;
 use api::names::annotation;
-use api::os_image::OsImage;
 use api::v1::{ControllerConfigSpec, MachineConfig};
 use base64::Engine as _;
 use ignition::Resource;

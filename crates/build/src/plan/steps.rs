@@ -163,7 +163,7 @@ impl fmt::Display for Wait {
                 "the annotation {} of the MachineOSConfig is {:?}, which does not name an image by its digest (NAME@sha256: and 64 \
                  hexadecimal digits); correct it, or remove it to build an image",
                 names::PRE_BUILT,
-                api::text::cut(value, MAX_SHOWN)
+                api::formats::text::cut(value, MAX_SHOWN)
             ),
             Self::Foreign(build) => write!(
                 f,

@@ -168,7 +168,7 @@ impl Pushed {
             PushedContent::Layers { .. } => "layers",
         };
         let hash = Sha256::digest(self.what.name());
-        format!("{kind}-{}", api::text::hex(hash.get(..HASH).unwrap_or_default()))
+        format!("{kind}-{}", api::formats::text::hex(hash.get(..HASH).unwrap_or_default()))
     }
 
     /// Its value in the list.
@@ -256,7 +256,7 @@ pub fn after_deletion(pushed: &Pushed, done: Result<(), DeletionFailure>, now: &
     if before.is_some_and(|k| k.for_good == for_good) {
         return DeletionOutcome::Remains { entry: None, tell: None };
     }
-    let why = api::text::cut(&why, api::text::MAX_ANSWER_CHARS).into_owned();
+    let why = api::formats::text::cut(&why, api::formats::text::MAX_ANSWER_CHARS).into_owned();
     let what = &pushed.what;
     let tell = match (for_good, until_mended) {
         (true, _) => format!(

@@ -327,7 +327,7 @@ fn the_tag_of_a_build_under_way_is_on_the_list_whoever_started_it() {
     assert_ne!(tag("b1").key(), tag("b2").key());
     assert_eq!(Pushed::read(&tag("b1").text()), Some(tag("b1")));
     assert_eq!(
-        api::pushed_images::secret_of(&tag("b1").text()).as_deref(),
+        api::images::pushed_images::secret_of(&tag("b1").text()).as_deref(),
         Some("push"),
         "the operator reads it"
     );

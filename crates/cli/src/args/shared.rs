@@ -130,7 +130,8 @@ pub(crate) fn balancer(text: &str) -> Result<Balancer, String> {
 }
 
 pub(crate) fn network(text: &str) -> Result<IpNet, String> {
-    api::network::network(text).ok_or_else(|| "write an address, or a network like 10.0.0.0/24".to_owned())
+    api::formats::network::network(text)
+        .ok_or_else(|| "write an address, or a network like 10.0.0.0/24".to_owned())
 }
 
 #[cfg(test)]

@@ -58,10 +58,12 @@ fn text(path: &Path) -> anyhow::Result<String> {
 }
 
 fn documents(all: &mut Vec<(String, Value)>, origin: &str, text: &str) -> anyhow::Result<()> {
-    let documents =
-        api::yaml::documents(text).map_err(|e| anyhow::anyhow!("{origin}: is not YAML or JSON: {e}"))?;
+    let documents = api::formats::yaml::documents(text)
+        .map_err(|e| anyhow::anyhow!("{origin}: is not YAML or JSON: {e}"))?;
     for document in documents {
-        all.extend(api::yaml::objects(document).into_iter().map(|object| (origin.to_owned(), object)));
+        all.extend(
+            api::formats::yaml::objects(document).into_iter().map(|object| (origin.to_owned(), object)),
+        );
     }
     Ok(())
 }

@@ -106,7 +106,7 @@ pub(crate) fn print_object<T: Serialize>(
     let out = match format {
         Format::Text => text(),
         Format::Json => serde_json::to_string_pretty(value)? + "\n",
-        Format::Yaml => api::yaml::to_string(value)?,
+        Format::Yaml => api::formats::yaml::to_string(value)?,
     };
     write(&out)?;
     if out.ends_with('\n') || out.is_empty() { Ok(()) } else { write("\n") }

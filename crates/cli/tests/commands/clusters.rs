@@ -27,7 +27,7 @@ pub(crate) fn mco(arguments: &[&str]) -> Said {
 }
 
 pub(crate) fn write(path: &Path, objects: &[Value]) {
-    let text: Vec<String> = objects.iter().map(|o| api::yaml::to_string(o).unwrap()).collect();
+    let text: Vec<String> = objects.iter().map(|o| api::formats::yaml::to_string(o).unwrap()).collect();
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text.join("---\n")).unwrap();
 }

@@ -41,8 +41,8 @@ fn json_output_names_its_version_and_has_camel_case_fields() {
         let mut all = vec![];
         for format in ["json", "yaml"] {
             let said = mco(&[args, &["-o", format]].concat());
-            let value: Value =
-                api::yaml::from_str(&said.out).unwrap_or_else(|e| panic!("{args:?}: {e}{}", said.err));
+            let value: Value = api::formats::yaml::from_str(&said.out)
+                .unwrap_or_else(|e| panic!("{args:?}: {e}{}", said.err));
             assert_eq!(
                 (&value["apiVersion"], &value["kind"]),
                 (&json!("cli.machineconfig.dev/v1"), &json!(kind))
@@ -86,7 +86,7 @@ fn secrets_are_shown_only_with_show_secrets() {
     };
     write(&from.join("mail.yaml"), &[manifests("")]);
     let from_text = from.to_str().unwrap().to_owned();
-    let rendered: Value = api::yaml::from_str(&mco(&["render", "-f", &from_text]).out).unwrap();
+    let rendered: Value = api::formats::yaml::from_str(&mco(&["render", "-f", &from_text]).out).unwrap();
     with_configs(&from, rendered["metadata"]["name"].as_str().unwrap());
     write(&from.join("rendered.yaml"), &[rendered]);
     let empty = "data:,";
@@ -124,7 +124,7 @@ fn a_plan_shows_cost_and_order_and_a_refusal_sets_the_exit_code() {
     // The pool's current config is rendered from its own manifests.
     let now = mco(&["render", "-f", from_text]);
     assert_eq!(now.code, 0, "{}", now.err);
-    let rendered: Value = api::yaml::from_str(&now.out).unwrap();
+    let rendered: Value = api::formats::yaml::from_str(&now.out).unwrap();
     with_configs(&from, rendered["metadata"]["name"].as_str().unwrap());
     write(&from.join("rendered.yaml"), &[rendered]);
     let change = |name: &str, object: Value| {
@@ -237,9 +237,10 @@ fn settled(dir: &Path, templates: &str, settings: &[Value]) {
     ];
     let said = mco(&args);
     assert_eq!(said.code, 0, "{}", said.err);
-    let pools: Value =
-        api::yaml::from_str(&std::fs::read_to_string(out.join("machine-pools/worker.yaml")).unwrap())
-            .unwrap();
+    let pools: Value = api::formats::yaml::from_str(
+        &std::fs::read_to_string(out.join("machine-pools/worker.yaml")).unwrap(),
+    )
+    .unwrap();
     let current = &pools["spec"]["configuration"]["name"];
     let node = json!({"apiVersion": "v1", "kind": "Node",
         "metadata": {"name": "w0", "uid": "u", "labels": {"node-role.kubernetes.io/worker": ""}, "annotations": {
@@ -345,7 +346,7 @@ fn the_plan_of_a_deletion_restores_originals_and_a_changed_pool_moves_its_nodes(
     let extra = config("50-motd", "/etc/motd", "hello%0A");
     write(&from.join("extra.yaml"), std::slice::from_ref(&extra));
     let from_text = from.to_str().unwrap();
-    let rendered: Value = api::yaml::from_str(&mco(&["render", "-f", from_text]).out).unwrap();
+    let rendered: Value = api::formats::yaml::from_str(&mco(&["render", "-f", from_text]).out).unwrap();
     with_configs(&from, rendered["metadata"]["name"].as_str().unwrap());
     write(&from.join("rendered.yaml"), &[rendered]);
     let file = dir.path().join("gone.yaml");

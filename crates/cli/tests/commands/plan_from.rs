@@ -131,7 +131,7 @@ fn a_must_gather_tree_gives_the_same_plan_and_names_skipped_files() {
     dump(plain.path());
     let root = tree.path().join("must-gather.local.1/quay-io-sha256-1");
     let objects = |file: &str| -> Vec<Value> {
-        api::yaml::documents(&std::fs::read_to_string(plain.path().join(file)).unwrap()).unwrap()
+        api::formats::yaml::documents(&std::fs::read_to_string(plain.path().join(file)).unwrap()).unwrap()
     };
     write(
         &root.join(
@@ -177,7 +177,7 @@ fn a_must_gather_tree_gives_the_same_plan_and_names_skipped_files() {
     let answer = |dir: &Path, format: &str| {
         let said = mco(&["plan", "--from", dir.to_str().unwrap(), "-o", format]);
         assert_eq!(said.code, 0, "{}", said.err);
-        let mut answer = api::yaml::from_str::<Value>(&said.out).unwrap();
+        let mut answer = api::formats::yaml::from_str::<Value>(&said.out).unwrap();
         // Each plan contains the time at which it was made.
         for pool in answer["pools"].as_array_mut().unwrap() {
             for condition in pool["status"]["conditions"].as_array_mut().unwrap() {

@@ -5,7 +5,7 @@
 //! policies, so it cannot see when one changes.
 
 use crate::queue::Outcome;
-use api::text::{MAX_ANSWER_CHARS, cut};
+use api::formats::text::{MAX_ANSWER_CHARS, cut};
 use client::CallError;
 use rollout::{Trouble, TroubleOf};
 use std::collections::{BTreeMap, HashMap};

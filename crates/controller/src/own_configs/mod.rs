@@ -40,7 +40,7 @@ pub(crate) fn with_digest(config: &MachineConfig) -> MachineConfig {
 fn written(config: &MachineConfig) -> String {
     let what = json!([config.spec, config.labels().get(label::ROLE)]).to_string();
     let digest = Sha256::digest(what.as_bytes());
-    api::text::hex(digest.iter().take(16))
+    api::formats::text::hex(digest.iter().take(16))
 }
 
 /// Whether somebody else wrote the object after this build (`hash`) did; `false` also if that cannot be known.

@@ -11,7 +11,7 @@ use crate::policies::check_subject::{CheckSubject, PolicyReference};
 use crate::policies::job_watch::{JobApi, JobEnd, JobEnds, JobWatch, end_of};
 use crate::policies::requests::WORDS;
 use crate::shared::Shared;
-use api::text::cut;
+use api::formats::text::cut;
 use api::v1alpha1::RolloutPolicy;
 use client::call;
 use futures::StreamExt;
@@ -153,7 +153,7 @@ fn late(gate: &Gate) -> String {
 /// The value of [`ATTEMPT`]: all Jobs of a gate at one attempt have the same.
 fn attempt(gate: &Gate, about: &CheckSubject) -> String {
     let hash = Sha256::digest(job_name(gate, about, ""));
-    api::text::hex(hash.iter().take(8))
+    api::formats::text::hex(hash.iter().take(8))
 }
 
 /// The Job's name. A Job of an earlier attempt at the same config says nothing of this one, so the name follows the
@@ -163,7 +163,7 @@ fn job_name(gate: &Gate, about: &CheckSubject, node: &str) -> String {
     let generation = policy.generation.unwrap_or_default();
     let since = since.as_ref().map(|t| t.0.as_second()).unwrap_or_default();
     let hash = Sha256::digest(format!("{config}/{node}/{}/{generation}/{since}", policy.uid));
-    let hash = api::text::hex(hash.iter().take(8));
+    let hash = api::formats::text::hex(hash.iter().take(8));
     let short: String = gate.name.chars().take(40).collect();
     format!("gate-{short}-{hash}")
 }

@@ -6,9 +6,9 @@
 use crate::cache::trimmed::TrimmedNode;
 use crate::policies::check_subject::CheckSubject;
 use crate::shared::Shared;
+use api::formats::text::{cut, names};
 use api::k8s::{LabelSelector, ResourceExt, Secret};
 use api::names::NAMESPACE;
-use api::text::{cut, names};
 use api::v1alpha1::{SecretKey, WorkloadKind};
 use client::{Pages, call, chain};
 use http_body_util::{BodyExt, Limited};

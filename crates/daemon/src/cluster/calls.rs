@@ -277,7 +277,7 @@ impl Cluster {
             related: config.as_deref().map(config_reference),
             type_: Some(kind.severity().text().to_owned()),
             reason: Some(reason),
-            message: Some(api::text::cut(text, 1024).into_owned()),
+            message: Some(api::formats::text::cut(text, 1024).into_owned()),
             source: Some(k8s_openapi::api::core::v1::EventSource {
                 component: Some(COMPONENT.to_owned()),
                 host: Some(self.node.clone()),

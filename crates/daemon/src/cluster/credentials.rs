@@ -96,7 +96,7 @@ pub(crate) async fn connect(
     let fail = |why: String| DaemonError::Client { why: format!("{}: {why}", path.display()) };
     // Read the file here: the library's own errors would quote it, and it holds credentials.
     let text = std::fs::read_to_string(path).map_err(|e| fail(e.to_string()))?;
-    api::kubeconfig::check(&text).map_err(|mistake| fail(mistake.to_string()))?;
+    api::formats::kubeconfig::check(&text).map_err(|mistake| fail(mistake.to_string()))?;
     let kubeconfig = Kubeconfig::read_from(path).map_err(|_| fail("is not a kubeconfig".to_owned()))?;
     let mut files = vec![path.clone()];
     files.extend(named(&kubeconfig));

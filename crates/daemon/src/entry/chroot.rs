@@ -210,7 +210,7 @@ fn same(reader: &mut impl std::io::Read, sha256: &str) -> Result<bool, String> {
             n => hash.update(buffer.get(..n).unwrap_or_default()),
         }
     }
-    Ok(api::text::hex(&hash.finalize()) == sha256)
+    Ok(api::formats::text::hex(&hash.finalize()) == sha256)
 }
 
 #[cfg(test)]

@@ -130,12 +130,12 @@ pub fn complete_first_boot(host: &mut Host, file: &str) -> Result<FirstBoot, Dae
     let found = found_os(host, &change.new_config().os, &facts)?;
     let plan = change.with_current_os(found).plan(&DisruptionPolicy::default(), &facts).map_err(refused)?;
     tracing::info!(%config, disruption = %plan.disruption, steps = plan.steps.len(), "completing the first boot");
-    host.apply(&plan).map_err(|e| fail(api::text::chain(&e)))?;
+    host.apply(&plan).map_err(|e| fail(api::formats::text::chain(&e)))?;
     // The input is used once: a later boot that finds it would start over.
     host.root().rename(file, &format!("{file}.bak")).map_err(|e| fail(e.to_string()))?;
     if let RebootStatus::Owed(_) = host.reboot_status().map_err(|e| fail(e.to_string()))? {
         let why = format!("first boot into config {config}");
-        host.reboot(&why).map_err(|e| fail(api::text::chain(&e)))?;
+        host.reboot(&why).map_err(|e| fail(api::formats::text::chain(&e)))?;
         return Ok(FirstBoot::Rebooting { config });
     }
     Ok(FirstBoot::Complete { config })
@@ -145,14 +145,15 @@ pub fn complete_first_boot(host: &mut Host, file: &str) -> Result<FirstBoot, Dae
 fn image_of_pool(host: &Host) -> Result<String, String> {
     let text = host.root().text(ANNOTATIONS_FILE).map_err(|e| e.to_string())?;
     let Some(text) = text else { return Ok(String::new()) };
-    let mut notes: BTreeMap<String, String> = api::shape::read_bytes(text.as_bytes()).map_err(|e| {
-        format!("{ANNOTATIONS_FILE} is not a map of annotations ({e}); reprovision the machine")
-    })?;
+    let mut notes: BTreeMap<String, String> =
+        api::formats::shape::read_bytes(text.as_bytes()).map_err(|e| {
+            format!("{ANNOTATIONS_FILE} is not a map of annotations ({e}); reprovision the machine")
+        })?;
     Ok(notes.remove(annotation::CURRENT_IMAGE).unwrap_or_default())
 }
 
 fn read(file: &str, text: &str) -> Result<MachineConfig, DaemonError> {
-    api::shape::read_bytes(text.as_bytes()).map_err(|e| DaemonError::FirstBoot {
+    api::formats::shape::read_bytes(text.as_bytes()).map_err(|e| DaemonError::FirstBoot {
         why: format!("{file} is not a MachineConfig ({e}); reprovision the machine"),
     })
 }

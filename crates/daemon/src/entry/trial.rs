@@ -11,7 +11,7 @@
 use crate::entry::open_host::open_with_runtime;
 use crate::error::DaemonError;
 use crate::protocol::{AfterUndo, StateAfterUndo, StateBefore, after_undo, restarted, restarts};
-use api::text::chain;
+use api::formats::text::chain;
 use host::{
     Check, Error, Host, HostPrograms, OpenTrial, Programs as _, RebootStatus, TrialFailure, UndoneTrialCheck,
     UnitState,

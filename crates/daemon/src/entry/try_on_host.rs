@@ -6,7 +6,7 @@ use crate::entry::open_host::open_with_runtime;
 use crate::entry::without_cluster::plan_once;
 use crate::error::DaemonError;
 use crate::protocol::StateBefore;
-use api::text::chain;
+use api::formats::text::chain;
 use api::v1::MachineConfig;
 use host::{Check, Error, Host, RebootStatus};
 use std::path::Path;

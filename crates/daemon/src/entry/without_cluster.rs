@@ -108,7 +108,7 @@ fn no_config() -> CurrentConfig {
 pub fn read_config(from: &str, text: &str) -> Result<MachineConfig, DaemonError> {
     let fail = |why: &str| DaemonError::WithoutCluster { from: from.to_owned(), why: why.to_owned() };
     // The parser's message could quote a secret.
-    let value: Value = api::yaml::from_str(text).map_err(|_| fail("it is not YAML or JSON"))?;
+    let value: Value = api::formats::yaml::from_str(text).map_err(|_| fail("it is not YAML or JSON"))?;
     if value.get("kind").and_then(Value::as_str) == Some("MachineConfig") {
         return serde_json::from_value(value).map_err(|_| fail("it is not a valid MachineConfig"));
     }
@@ -117,7 +117,7 @@ pub fn read_config(from: &str, text: &str) -> Result<MachineConfig, DaemonError>
         return Err(fail("it is neither a MachineConfig nor an Ignition config with a version"));
     }
     let hash = Sha256::digest(text);
-    let hex = api::text::hex(hash.iter().take(HASH_BYTES));
+    let hex = api::formats::text::hex(hash.iter().take(HASH_BYTES));
     let spec = MachineConfigSpec { config: Some(value), ..MachineConfigSpec::default() };
     Ok(MachineConfig::new(&format!("{ONCE}{hex}"), spec))
 }

@@ -10,7 +10,7 @@ use crate::protocol::AgentNote;
 use crate::protocol::clock::Moment;
 use api::drift::DriftAction;
 use api::events::AgentEvent;
-use api::text::chain;
+use api::formats::text::chain;
 use api::v1::MachineConfig;
 use host::{Change, CurrentConfig, DisruptionPolicy, Drift, Drifted, Host, Names};
 use std::sync::Arc;

@@ -59,7 +59,7 @@ pub(crate) fn drift_reason(host: &Host, config: &DesiredHost, name: &str, drifts
 }
 
 pub(crate) fn listed(items: &[String]) -> String {
-    api::text::statements(items, NAMED)
+    api::formats::text::statements(items, NAMED)
 }
 
 pub(crate) fn given_up(paths: &[String]) -> String {

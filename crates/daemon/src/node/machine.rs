@@ -19,7 +19,7 @@ use crate::protocol::{
     AgentNote, Cost, DiskFacts, EMPTY_CONFIG, FailureKind, RebootFact, StateBefore, TrialFacts, TriedFacts,
 };
 use api::events::AgentEvent;
-use api::text::chain;
+use api::formats::text::chain;
 use api::trial::TrialRules;
 use api::v1::MachineConfig;
 use desired::{DesiredHost, lacks_image_to_return_to};

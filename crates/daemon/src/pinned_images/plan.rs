@@ -56,7 +56,8 @@ pub(super) enum Reserve {
 impl Reserve {
     /// As the kubelet's configuration (YAML) says, or else its default.
     pub(super) fn of(settings: Option<&str>) -> Self {
-        let settings: Option<serde_json::Value> = settings.and_then(|text| api::yaml::from_str(text).ok());
+        let settings: Option<serde_json::Value> =
+            settings.and_then(|text| api::formats::yaml::from_str(text).ok());
         let Some(hard) =
             settings.as_ref().and_then(|s| s.get("evictionHard")).filter(|hard| hard.is_object())
         else {

@@ -5,8 +5,8 @@
 //! Source: <https://github.com/openshift/api/blob/HEAD/machineconfiguration/v1/types_machineconfignode.go>.
 
 use super::plan::PinnedSet;
+use api::formats::text::cut;
 use api::names::node_condition as c;
-use api::text::cut;
 use api::v1::PinnedImageSetState;
 use rollout::machine_config_nodes::StepCondition;
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ impl Failures {
             Self::Images(failed) => {
                 let mine: Vec<_> = set.images.iter().filter_map(|i| Some((i, failed.get(i)?))).collect();
                 let text = mine.iter().map(|(image, why)| format!("failed to pull image {image}: {why}"));
-                (!mine.is_empty()).then(|| api::text::statements(text, NAMED))
+                (!mine.is_empty()).then(|| api::formats::text::statements(text, NAMED))
             }
         }
     }

@@ -237,7 +237,7 @@ pub(super) fn sockets(
     runtime: &str,
 ) -> Vec<PathBuf> {
     let named = settings.iter().filter_map(|text| {
-        let settings: serde_json::Value = api::yaml::from_str(text).ok()?;
+        let settings: serde_json::Value = api::formats::yaml::from_str(text).ok()?;
         settings.get("containerRuntimeEndpoint")?.as_str().map(str::to_owned)
     });
     let usual: &[&str] = match runtime.split(':').next() {

@@ -105,7 +105,7 @@ pub(crate) const SERVER_DATA: [&str; 3] =
 
 /// The absolute path of the static pod folder in a kubelet's settings (YAML), if they name one.
 pub(crate) fn static_pod_folder(settings: &str) -> Option<String> {
-    let settings: serde_json::Value = api::yaml::from_str(settings).ok()?;
+    let settings: serde_json::Value = api::formats::yaml::from_str(settings).ok()?;
     let folder = settings.get("staticPodPath")?.as_str()?.trim_end_matches('/');
     folder.starts_with('/').then(|| folder.to_owned())
 }
@@ -154,7 +154,7 @@ mod tests {
         let yaml = format!(
             "metadata: {{name: {name}}}\nspec:\n  nodeSelector: {{matchLabels: {{{label}: ''}}}}\n  configuration: {{name: rendered-{name}-1}}\n"
         );
-        api::yaml::from_str(&yaml).unwrap()
+        api::formats::yaml::from_str(&yaml).unwrap()
     }
 
     fn pools() -> Vec<MachineConfigPool> {

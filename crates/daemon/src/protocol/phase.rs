@@ -135,5 +135,5 @@ impl Job {
 
 /// A reason, shortened to fit on the Node. A shortened reason says so.
 pub fn cut_reason(reason: &str) -> String {
-    api::text::cut(reason, api::text::MAX_REASON_CHARS).into_owned()
+    api::formats::text::cut(reason, api::formats::text::MAX_REASON_CHARS).into_owned()
 }

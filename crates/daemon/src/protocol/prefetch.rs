@@ -1,11 +1,11 @@
 //! The fetch of the next OS image while the node is in its config and in service: when the agent does what it is asked.
 //!
-//! Not here: which nodes are asked, and how often (`rollout`), nor the texts of question and answer (`api::prefetch`).
+//! Not here: which nodes are asked, and how often (`rollout`), nor the texts of question and answer (`api::images::prefetch`).
 
 use super::action::Action;
 use super::facts::View;
 use super::phase::ConfigPair;
-use api::prefetch::{Answer, Request};
+use api::images::prefetch::{Answer, Request};
 use desired::with_image;
 
 /// What to fetch now. `None`: nothing is asked, or it is answered, or it failed a moment ago.

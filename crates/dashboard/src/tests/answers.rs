@@ -1,7 +1,7 @@
 //! What the answers say, and what they must not say: secrets, what may not be read, and what was confirmed.
 
 use crate::fake_cluster::{READS, SECRET, SECRET_BASE64, object, seeded, status};
-use crate::routes::tests::{Browser, text};
+use crate::serving::routes::tests::{Browser, text};
 use http::Method;
 use kube::Client;
 use serde_json::{Value, json};

@@ -1,14 +1,14 @@
 //! The dashboard in the cluster as people, strangers and attackers meet it: by a bearer token, by a session, and by a proxy.
 
-use crate::authentication::Person;
+use crate::access::authentication::Person;
+use crate::access::local_access::ACTION_HEADER;
+use crate::answers::page_actions::CHECKS;
 use crate::body::LARGEST_IN_CLUSTER;
 use crate::fake_cluster::READS;
-use crate::fleet::tests::fleet;
-use crate::local_access::ACTION_HEADER;
-use crate::page_actions::CHECKS;
-use crate::routes::tests::{is_hardened, text};
+use crate::fleet::snapshot::tests::fleet;
+use crate::fleet::timeline::{EventHistory, NodeEvent};
+use crate::serving::routes::tests::{is_hardened, text};
 use crate::tests::site::{By, ELSEWHERE, FakeApi, PROXY, Site};
-use crate::timeline::{EventHistory, NodeEvent};
 use axum::body::Body;
 use http::StatusCode;
 use http_body_util::BodyExt as _;
@@ -375,7 +375,7 @@ async fn nobody_ends_the_sessions_of_others() {
 
 #[tokio::test]
 async fn what_is_recorded_of_an_approval_is_the_persons_name() {
-    let rights = Arc::new(crate::authorization::Rights::new(FakeApi::default().client()));
+    let rights = Arc::new(crate::access::authorization::Rights::new(FakeApi::default().client()));
     let person = Arc::new(Person { name: "jane".to_owned(), ..Person::default() });
     let review = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
         .body(kube::client::Body::empty())

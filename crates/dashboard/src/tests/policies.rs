@@ -2,7 +2,7 @@
 //! force, or has not been looked at by the controller yet.
 
 use crate::fake_cluster::{object, status};
-use crate::routes::tests::{Browser, text};
+use crate::serving::routes::tests::{Browser, text};
 use kube::Client;
 use serde_json::{Value, json};
 

@@ -2,15 +2,15 @@
 //!
 //! What it is not: tests.
 
-use crate::authorization::FLEET;
-use crate::cluster_access::ClusterAccess;
+use crate::access::authorization::FLEET;
+use crate::access::cluster_access::ClusterAccess;
+use crate::access::local_access::ACTION_HEADER;
+use crate::access::required_right::WITH_SECRETS;
+use crate::answers::page_actions::CHECKS;
 use crate::fake_cluster::{object, status};
-use crate::feed::Feed;
-use crate::local_access::ACTION_HEADER;
-use crate::node_events::NodeEvents;
-use crate::page_actions::CHECKS;
-use crate::required_right::WITH_SECRETS;
-use crate::routes::router;
+use crate::fleet::feed::Feed;
+use crate::fleet::node_events::NodeEvents;
+use crate::serving::routes::router;
 use crate::shared::{AccessMode, Peer, Shared};
 use api::v1::ControllerConfig;
 use axum::Router;
@@ -116,7 +116,7 @@ impl FakeApi {
                 // Of Secrets the boot tokens.
                 let secret = attributes["resource"] == "secrets";
                 let token = attributes["verb"] == "list"
-                    && attributes["namespace"] == api::boot_token::NAMESPACE
+                    && attributes["namespace"] == api::first_boot::boot_token::NAMESPACE
                     && attributes["subresource"] == "masked";
                 attributes["verb"] != "patch"
                     && (!secret || token)
@@ -159,7 +159,7 @@ impl Site {
             events: Arc::clone(&events),
             controller_config: Arc::new(ControllerConfig::new("x", Default::default())),
             checks: Arc::new(Semaphore::new(CHECKS)),
-            pools: Arc::new(Semaphore::new(crate::details::POOLS)),
+            pools: Arc::new(Semaphore::new(crate::answers::details::POOLS)),
             stop: CancellationToken::new(),
         };
         Self { app: router(shared), feed, events, api }

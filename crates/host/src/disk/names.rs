@@ -4,7 +4,7 @@
 
 use std::io;
 
-use api::text::hex;
+use api::formats::text::hex;
 use sha2::{Digest, Sha256};
 
 /// The folder and the last component of an absolute path.

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) use crate::disk::names::{kept_name, split, temp_name};
-pub(crate) use api::text::hex;
+pub(crate) use api::formats::text::hex;
 use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags};
 
 use crate::disk::fs_error::FsError;

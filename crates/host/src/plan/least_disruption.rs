@@ -70,7 +70,7 @@ fn of_certificates(old: &DesiredHost, new: &DesiredHost) -> bool {
 /// A file with certificates, blank lines and comments, and nothing else.
 fn holds_certificates(want: &DesiredPath) -> bool {
     let DesiredPath::File { content, .. } = want else { return false };
-    std::str::from_utf8(content.bytes()).is_ok_and(api::pem::is_only_certificates)
+    std::str::from_utf8(content.bytes()).is_ok_and(api::formats::pem::is_only_certificates)
 }
 
 #[cfg(test)]

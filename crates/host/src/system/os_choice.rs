@@ -72,7 +72,7 @@ fn bootc(root: &Root, runners: Runners<'_>) -> Result<Box<dyn OsBackend>, String
                 .to_owned())
         }
         Ok(_) => Ok(Box::new(OstreeHost::new(root.clone(), runner(runners)?, Images::Bootc))),
-        Err(error) => Err(api::text::chain(&error)),
+        Err(error) => Err(api::formats::text::chain(&error)),
     }
 }
 
@@ -80,7 +80,7 @@ fn ostree(root: &Root, runners: Runners<'_>) -> Result<Box<dyn OsBackend>, Strin
     let images = match root.found(CONTAINER) {
         Ok(found) if found.is_absent() => Images::None,
         Ok(_) => Images::Container,
-        Err(error) => return Err(api::text::chain(&error)),
+        Err(error) => return Err(api::formats::text::chain(&error)),
     };
     Ok(Box::new(OstreeHost::new(root.clone(), runner(runners)?, images)))
 }
@@ -93,7 +93,7 @@ fn ordinary(root: &Root) -> Result<String, String> {
             Err(why) => format!("{why}{}", OrdinaryHost::packages(root)),
         }),
         Ok(_) => Err(format!("there is {OSTREE_BOOTED}")),
-        Err(error) => Err(api::text::chain(&error)),
+        Err(error) => Err(api::formats::text::chain(&error)),
     }
 }
 
@@ -102,7 +102,7 @@ fn booted_from_ostree(root: &Root, program: &str) -> Result<String, String> {
         match root.found(path) {
             Ok(found) if found.is_absent() => return Err(format!("there is no {path}")),
             Ok(_) => {}
-            Err(error) => return Err(api::text::chain(&error)),
+            Err(error) => return Err(api::formats::text::chain(&error)),
         }
     }
     Ok(format!("there are {OSTREE_BOOTED} and {program}"))

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::text::size;
+use api::formats::text::size;
 
 /// The longest part of a line that is kept until its end arrives.
 const LONGEST_LINE: usize = 4096;

@@ -27,7 +27,7 @@ const LONGEST_ERROR: usize = 300;
 /// The first error that a unit told.
 fn error_in(said: &str) -> Option<String> {
     let line = said.lines().map(str::trim).find(|line| line.starts_with("error:"))?;
-    Some(api::text::cut(line, LONGEST_ERROR).into_owned())
+    Some(api::formats::text::cut(line, LONGEST_ERROR).into_owned())
 }
 
 impl Host {

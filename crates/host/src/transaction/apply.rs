@@ -2,7 +2,7 @@
 //!
 //! Not here: choices of any kind (see `plan`), nor what happens to a change after a crash (see `recover`).
 
-use api::text::chain;
+use api::formats::text::chain;
 
 use crate::disk::batch::{FileChange, SYNC_ONCE_FROM, first_batch};
 use crate::disk::fs_error::FsError;
@@ -201,7 +201,7 @@ impl Host {
         else {
             return Ok(());
         };
-        let size = self.os.image_size(&image)?.map(api::text::size);
+        let size = self.os.image_size(&image)?.map(api::formats::text::size);
         plan.notes.push(match size {
             Some(size) => {
                 format!("pulls the OS image {}: {size}, less the layers that the host has", image.image)

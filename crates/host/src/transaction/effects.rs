@@ -36,12 +36,12 @@ impl Host {
                 .set_parameter(key, value, *private)
             {
                 Err(e) if !e.killed() && *tolerated => {
-                    tracing::warn!(%key, error = %api::text::chain(&e), "a kernel parameter that may fail");
+                    tracing::warn!(%key, error = %api::formats::text::chain(&e), "a kernel parameter that may fail");
                     Ok(())
                 }
                 Err(e) if !e.killed() => {
                     let remedy = "correct the value in the MachineConfig; a key with - before it may fail";
-                    Err(fail(api::text::chain(&e), remedy.to_owned()))
+                    Err(fail(api::formats::text::chain(&e), remedy.to_owned()))
                 }
                 done => done,
             },
@@ -105,7 +105,7 @@ impl Host {
         };
         match done {
             Err(e) if !e.killed() => {
-                tracing::warn!(%effect, error = %api::text::chain(&e), "undoing an effect; continuing");
+                tracing::warn!(%effect, error = %api::formats::text::chain(&e), "undoing an effect; continuing");
                 Ok(())
             }
             done => done,

@@ -61,7 +61,7 @@ impl Host {
     pub(crate) fn mend_merge(&mut self, journal: &Journal) -> Result<(), Error> {
         match self.mend(journal) {
             Err(error) if !error.killed() => {
-                tracing::warn!(error = %api::text::chain(&error), "files that the merge of /etc left outdated cannot be \
+                tracing::warn!(error = %api::formats::text::chain(&error), "files that the merge of /etc left outdated cannot be \
                     written");
                 Ok(())
             }

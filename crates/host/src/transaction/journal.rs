@@ -329,12 +329,12 @@ impl Journal {
         if format > FORMAT {
             return Err(Unusable::Newer(format));
         }
-        let file: JournalFile = api::shape::read_bytes(bytes).map_err(|e| damaged(e.to_string()))?;
+        let file: JournalFile = api::formats::shape::read_bytes(bytes).map_err(|e| damaged(e.to_string()))?;
         if file.format == 0 || sha256(file.journal.as_bytes()) != file.sha256 {
             return Err(damaged("its checksum does not match".to_owned()));
         }
         let journal: Self =
-            api::shape::read_bytes(file.journal.as_bytes()).map_err(|e| damaged(e.to_string()))?;
+            api::formats::shape::read_bytes(file.journal.as_bytes()).map_err(|e| damaged(e.to_string()))?;
         if ![0, file.format].contains(&journal.format) && file.format != first_format() {
             return Err(damaged("its format number does not match its content".to_owned()));
         }

@@ -11,7 +11,7 @@
 //!
 //! Not here: whether a change may take effect in this way (see `plan::live`).
 
-use api::text::chain;
+use api::formats::text::chain;
 
 use crate::disk::attributes::PRIVATE;
 use crate::error::Error;

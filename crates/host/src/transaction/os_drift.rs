@@ -61,9 +61,10 @@ impl Host {
             return Ok(None);
         }
         match self.os_call("discard undo data", |os| os.discard_undo_data()) {
-            Err(error) if !error.killed() => {
-                Ok(Some(Drift::Os { field: OsField::KernelArguments, why: api::text::chain(&error) }))
-            }
+            Err(error) if !error.killed() => Ok(Some(Drift::Os {
+                field: OsField::KernelArguments,
+                why: api::formats::text::chain(&error),
+            })),
             done => done.map(|()| None),
         }
     }
@@ -75,7 +76,7 @@ impl Host {
         match self.os_call("discard undo data", |os| os.discard_undo_data()) {
             // The change has proved to be good. The comparison with the config tries it again, and tells it.
             Err(error) if !error.killed() => {
-                tracing::warn!(error = %api::text::chain(&error), "the boot loader cannot be told that the update is kept");
+                tracing::warn!(error = %api::formats::text::chain(&error), "the boot loader cannot be told that the update is kept");
             }
             done => done?,
         }

@@ -71,8 +71,8 @@ impl Host {
             return Ok(RebootStatus::None);
         };
         let path = paths::REBOOT_PENDING;
-        let pending: PendingReboot =
-            api::shape::read_bytes(&bytes).map_err(|e| Error::RebootRecord { path, why: e.to_string() })?;
+        let pending: PendingReboot = api::formats::shape::read_bytes(&bytes)
+            .map_err(|e| Error::RebootRecord { path, why: e.to_string() })?;
         let now = self.boot()?;
         let same = match pending.soft {
             true => pending.boot.is_same_userspace(&now),

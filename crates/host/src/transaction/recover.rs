@@ -2,7 +2,7 @@
 //!
 //! Not here: what existed where before the change (see `journal`).
 
-use api::text::chain;
+use api::formats::text::chain;
 
 use crate::disk::attributes::{Attributes, PRIVATE, PRIVATE_DIR};
 use crate::disk::path_state::PathState;

@@ -197,7 +197,7 @@ fn walk(at: &Path, dir: &str, skip: &[&str], out: &mut BTreeMap<String, String>)
             out.insert(path, "neither".to_owned());
         } else {
             let bytes = fs::read(e.path()).unwrap();
-            let sha = api::text::hex(Sha256::digest(&bytes).iter().take(8));
+            let sha = api::formats::text::hex(Sha256::digest(&bytes).iter().take(8));
             out.insert(path, format!("file {own} {} {sha}", bytes.len()));
         }
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::common::{is_root, mk_host};
 use crate::fault_points::{Injection, What};
 use crate::prepared::{Prepared, boot, copy, mk_os, prepare, same, state, status_of};
-use api::text::chain;
+use api::formats::text::chain;
 use host::fault::{Fault, Faults, NoFaults, Point};
 use host::{Deployment, Error, FakeOs, Recovery};
 

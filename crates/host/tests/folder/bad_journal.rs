@@ -284,7 +284,7 @@ fn a_journal_without_operating_system_fields_is_undone() {
     journal["os"] = json!([os("one"), os("two")]);
     journal["format"] = json!(3);
     let text = journal.to_string();
-    let sum = api::text::hex(&Sha256::digest(text.as_bytes()));
+    let sum = api::formats::text::hex(&Sha256::digest(text.as_bytes()));
     fs::write(&path, json!({"format": 3, "sha256": sum, "journal": text}).to_string()).unwrap();
     assert!(matches!(mk(dir.path()).recover().unwrap(), Recovery::Undone { .. }));
     assert_eq!(tree(dir.path(), &["/"], &SKIP), before);

@@ -156,7 +156,7 @@ fn a_value_that_the_kernel_refuses_or_alters_is_reported_with_its_file_and_every
     let mut host = mk_host(dir.path(), &FakeOs::default(), Arc::new(Refuses));
     let error = host.apply(&plan).unwrap_err();
     assert!(error.disturbed_services());
-    let text = api::text::chain(&error);
+    let text = api::formats::text::chain(&error);
     for word in [SYSCTL, "vm/swappiness", "900", "correct the value in the MachineConfig", "undone"] {
         assert!(text.contains(word), "{word}: {text}");
     }
@@ -174,7 +174,11 @@ fn a_value_that_the_kernel_refuses_or_alters_is_reported_with_its_file_and_every
         return;
     }
     let Err(error) = mk(dir.path()).apply(&plan) else { panic!("the kernel has another value") };
-    assert!(api::text::chain(&error).contains("afterwards"), "{}", api::text::chain(&error));
+    assert!(
+        api::formats::text::chain(&error).contains("afterwards"),
+        "{}",
+        api::formats::text::chain(&error)
+    );
 }
 
 #[test]

@@ -149,7 +149,7 @@ async fn list(
 
 fn yaml(objects: &[Value], kind: &str) -> String {
     let texts = objects.iter().map(|object| {
-        api::yaml::to_string(object)
+        api::formats::yaml::to_string(object)
             .unwrap_or_else(|error| format!("# a {kind} that cannot be written: {error}\n"))
     });
     texts.collect::<Vec<_>>().join("---\n")

@@ -1,10 +1,10 @@
 //! The OS image that nodes pull for a change, and how large it is. Pure.
 //!
-//! What it is not: a look into a registry. The controller has looked before the first node goes (see `api::os_image`), and until then
+//! What it is not: a look into a registry. The controller has looked before the first node goes (see `api::images::os_image`), and until then
 //! the size is not known.
 
-use api::os_image::OsImage;
-use api::text::size;
+use api::formats::text::size;
+use api::images::os_image::OsImage;
 use api::v1::MachineConfig;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -3,8 +3,8 @@
 //! What it is not: that rule (see `render`), or the reading of objects.
 
 use crate::objects::{Objects, is, object, pool_of, without_feature_gate};
+use api::formats::shape::ShapeError;
 use api::names::{ARBITER, CONTROLLER_CONFIG, GROUP, MASTER, WORKER};
-use api::shape::ShapeError;
 use api::v1::{ControllerConfig, MachineConfig};
 use kube::ResourceExt;
 use render::bootstrap::{BootstrapError, Manifests, plan_only};
@@ -107,7 +107,7 @@ pub fn rendered(
     let (mut all, mut warnings) = (Rendered::new(), vec![]);
     for (origin, value) in done {
         if let Some(pool) = pool_of(&value) {
-            match api::shape::read(&value) {
+            match api::formats::shape::read(&value) {
                 Ok(config) => drop(all.insert(pool, config)),
                 Err(source) => return Err(UnrenderableError::Rendered { origin, pool, source }),
             }
@@ -164,7 +164,7 @@ pub fn in_force(objects: Objects) -> Result<(Rendered, Objects), UnrenderableErr
     for (_, pool) in objects.iter().filter(|(_, v)| is(v, GROUP, "MachineConfigPool")) {
         if let Some((origin, config)) = configs.get(&text(pool, "/spec/configuration/name")) {
             let (origin, pool) = (origin.clone(), text(pool, "/metadata/name"));
-            match api::shape::read(config) {
+            match api::formats::shape::read(config) {
                 Ok(config) => drop(rendered.insert(pool, config)),
                 Err(source) => return Err(UnrenderableError::Rendered { origin, pool, source }),
             }
@@ -193,7 +193,7 @@ fn add_default_pools(objects: &mut Objects) -> Result<(), UnrenderableError> {
     }
     let mut configs: Vec<MachineConfig> = vec![];
     for (origin, value) in objects.iter().filter(|(_, v)| is(v, GROUP, "MachineConfig")) {
-        let config = api::shape::read(value);
+        let config = api::formats::shape::read(value);
         configs.push(config.map_err(|source| UnrenderableError::Config { origin: origin.clone(), source })?);
     }
     for pool in render::default_pools(&configs) {
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(names, ["50-a", "worker", "new"]);
         let mut broken = all;
         broken[2].1["spec"] = json!({"fips": "hunter2"});
-        let why = api::text::chain(&in_force(broken).unwrap_err());
+        let why = api::formats::text::chain(&in_force(broken).unwrap_err());
         assert!(
             why.starts_with("the cluster: rendered config of worker: spec.fips") && !why.contains("hunter2"),
             "{why}"

@@ -159,5 +159,9 @@ fn made(
 
 fn read<T: DeserializeOwned>(kind: &'static str, value: &Value) -> Result<T, UnrenderableError> {
     let name = || value["metadata"]["name"].to_string();
-    api::shape::read(value).map_err(|source| UnrenderableError::Object { kind, name: name(), source })
+    api::formats::shape::read(value).map_err(|source| UnrenderableError::Object {
+        kind,
+        name: name(),
+        source,
+    })
 }

@@ -31,7 +31,7 @@ pub fn unrendered(objects: Objects, shown: &[(String, String)], with: RenderWith
         let selector =
             found.and_then(|(_, v)| v.pointer("/spec/machineConfigSelector")).filter(|s| !s.is_null());
         let selector = selector.and_then(|s| serde_json::from_value::<LabelSelector>(s.clone()).ok());
-        selector.is_some_and(|s| api::selector::is_empty(&s))
+        selector.is_some_and(|s| api::formats::selector::is_empty(&s))
     };
     // The controller does not render pools that select everything, so nothing is missing there.
     let shown: Vec<_> = shown.iter().filter(|(pool, _)| !selects_all(pool)).collect();
@@ -56,7 +56,7 @@ pub fn unrendered(objects: Objects, shown: &[(String, String)], with: RenderWith
         Err(error) => Some(format!(
             "pool {}: its MachineConfigs cannot be rendered, and the controller has not reported it yet: {}",
             of.0,
-            api::text::chain(&error)
+            api::formats::text::chain(&error)
         )),
     })
 }

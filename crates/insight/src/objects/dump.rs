@@ -159,7 +159,7 @@ impl Dump {
             }
         }
         if !archives.is_empty() {
-            let named = api::text::names(archives.iter().map(|p| p.display()), NAMED);
+            let named = api::formats::text::names(archives.iter().map(|p| p.display()), NAMED);
             dump.notes.push(format!("archives were skipped: {named}"));
         }
         if !any {
@@ -175,7 +175,10 @@ impl Dump {
         let read = whole.and_then(|()| objects(&mut self.objects, path, &bytes));
         let Err(error) = read else { return Ok(()) };
         if let Some(kind) = kinds(&String::from_utf8_lossy(&bytes)).find(|kind| matters(kind)) {
-            return Err(DumpError::Matters { kind: kind.to_owned(), cause: api::text::chain(&error) });
+            return Err(DumpError::Matters {
+                kind: kind.to_owned(),
+                cause: api::formats::text::chain(&error),
+            });
         }
         self.notes.push(format!("{}: skipped, because it holds no objects in YAML or JSON", path.display()));
         Ok(())
@@ -232,7 +235,7 @@ fn objects(all: &mut Vec<(String, Value)>, path: &Path, bytes: &[u8]) -> Result<
     let text = text.trim_start_matches('\u{feff}');
     let documents = match json(text) {
         Some(documents) => documents,
-        None => api::yaml::documents(text)
+        None => api::formats::yaml::documents(text)
             .map_err(|error| DumpError::NotObjects { path: owned(), why: error.to_string() })?,
     };
     let mut found = vec![];

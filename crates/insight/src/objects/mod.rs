@@ -9,9 +9,9 @@ pub(crate) mod lists;
 pub(crate) mod settings_kinds;
 
 use crate::objects::settings_kinds::FEATURE_GATE;
+use api::formats::shape::ShapeError;
 use api::names::{CLUSTER, GROUP, annotation};
 use api::rendered::RenderedName;
-use api::shape::ShapeError;
 use api::v1::MachineConfig;
 use rollout::{Situation, SituationError};
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ pub fn configs(objects: &[(String, Value)]) -> Result<BTreeMap<String, MachineCo
     let is_config = |v: &Value| v["kind"] == "MachineConfig" && v["spec"].is_object();
     let all = objects.iter().filter(|(_, v)| is_config(v)).map(|(origin, v)| {
         let name = v["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        match api::shape::read(v) {
+        match api::formats::shape::read(v) {
             Ok(config) => Ok((name, config)),
             Err(source) => Err(UnreadableConfig { origin: origin.clone(), name, source }),
         }
@@ -150,7 +150,7 @@ mod tests {
         let config =
             |spec: Value| json!({"kind": "MachineConfig", "metadata": {"name": "50-a"}, "spec": spec});
         let error = configs(&from(vec![config(json!({"fips": "hunter2"}))])).unwrap_err();
-        let text = api::text::chain(&error);
+        let text = api::formats::text::chain(&error);
         assert_eq!(text, "a.yaml: MachineConfig \"50-a\": spec.fips: expected a boolean, found a string");
         // A list of metadata only has no contents.
         let mut bare = config(json!(null));

@@ -264,7 +264,7 @@ impl ClusterWatch {
             }),
             WatchEvent::Config(event) => self.configs.take(event, |c| {
                 // Of its image only what the controller has found out is known here.
-                let url = api::os_image::OsImage::url(c.metadata.annotations.as_ref());
+                let url = api::images::os_image::OsImage::url(c.metadata.annotations.as_ref());
                 config_view(&c.metadata, &url)
             }),
             WatchEvent::ConfigImage(event) => self.configs.take(event, |c| {

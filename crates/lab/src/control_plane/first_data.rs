@@ -115,7 +115,7 @@ const FIELD_MANAGER: &str = api::names::part::OPERATOR;
 /// Applies the CustomResourceDefinitions of this YAML, and waits until the API server serves them.
 async fn define(client: &Client, yaml: &str) -> Result<()> {
     let invalid = |why: String| Error::Options(format!("the CustomResourceDefinitions to begin with: {why}"));
-    let documents = api::yaml::documents(yaml).map_err(|error| invalid(client::chain(&error)))?;
+    let documents = api::formats::yaml::documents(yaml).map_err(|error| invalid(client::chain(&error)))?;
     let all: Api<CustomResourceDefinition> = Api::all(client.clone());
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let mut names = vec![];

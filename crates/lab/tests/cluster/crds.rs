@@ -67,7 +67,7 @@ async fn install_works_on_an_empty_cluster_and_a_second_time() {
 
 /// The objects in a file of YAML documents.
 fn objects(path: &std::path::Path) -> Vec<Value> {
-    api::yaml::documents(&std::fs::read_to_string(path).unwrap()).unwrap()
+    api::formats::yaml::documents(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
 /// An object as stored in the cluster, without the fields that the API server adds, and without `managedFields`.
@@ -344,7 +344,7 @@ async fn hosts_of_the_dashboard(cluster: &Cluster) {
             }
             Err(error) => panic!("{host}: {error}"),
         }
-        assert_eq!(api::network::is_host(host), word == "yes", "{host}");
+        assert_eq!(api::formats::network::is_host(host), word == "yes", "{host}");
         rows += 1;
     }
     assert!(rows > 30, "{rows}");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// The example with one value changed; null removes a field.
 fn with(pointer: &str, value: Value) -> Value {
     let file = repository().join("examples/policies/rollout-policy.yaml");
-    let mut policy: Value = api::yaml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let mut policy: Value = api::formats::yaml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     policy["metadata"]["name"] = json!("changed");
     let (above, field) = pointer.rsplit_once('/').unwrap();
     let place = policy["spec"].pointer_mut(above).unwrap();

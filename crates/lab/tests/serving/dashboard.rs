@@ -41,7 +41,7 @@ async fn the_dashboard_in_the_cluster_shows_the_fleet_to_who_may_see_it_and_to_n
         std::fs::write(dir.path().join(key), bytes).unwrap();
     }
     let bundle = here(&cluster, "configmap", "machine-config-metrics-ca").await;
-    let bundle = text(&bundle["data"][api::server_tls::BUNDLE]);
+    let bundle = text(&bundle["data"][api::first_boot::server_tls::BUNDLE]);
 
     // With its pod's account, as its Deployment starts it.
     let own = speak_as(&cluster, dir.path(), NAME).await;

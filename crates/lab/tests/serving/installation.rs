@@ -146,12 +146,12 @@ async fn there(cluster: &Cluster, role: &str) -> Option<()> {
 /// The first certificate of a machine that booted with a token is approved only for the node for which the token was
 /// made.
 pub(crate) async fn joins(cluster: &Cluster, dir: &Path) {
-    use api::boot_token::{ENTROPY, Record, Token, TokenUse};
+    use api::first_boot::boot_token::{ENTROPY, Record, Token, TokenUse};
     use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
     use k8s_openapi::api::core::v1::Secret;
     use kube::Api;
     use kube::api::PostParams;
-    let tokens: Api<Secret> = Api::namespaced(cluster.client.clone(), api::boot_token::NAMESPACE);
+    let tokens: Api<Secret> = Api::namespaced(cluster.client.clone(), api::first_boot::boot_token::NAMESPACE);
     let now = k8s_openapi::jiff::Timestamp::now();
     let used = Some(TokenUse { at: now, by: std::net::IpAddr::from([10, 0, 0, 9]) });
     let record = Record::new(&Token::new(&[5; ENTROPY]), "worker");

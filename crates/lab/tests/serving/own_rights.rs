@@ -10,7 +10,7 @@ use crate::product::controllers::Controller;
 use crate::product::{Cluster, condition, lab, machine_config, one_file, text};
 use crate::support;
 use crate::support::{Answer, connect_as};
-use api::boot_token::{ENTROPY, Record, Token};
+use api::first_boot::boot_token::{ENTROPY, Record, Token};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role};
@@ -169,7 +169,7 @@ async fn every_component_works_with_its_own_rights_and_no_others() {
     old.metadata.namespace = Some(NAMESPACE.to_owned());
     let name = old.name_any();
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), NAMESPACE);
-    let tokens: Api<Secret> = Api::namespaced(cluster.client.clone(), api::boot_token::NAMESPACE);
+    let tokens: Api<Secret> = Api::namespaced(cluster.client.clone(), api::first_boot::boot_token::NAMESPACE);
     let roles: Api<Role> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     secrets.create(&PostParams::default(), &old).await.unwrap();
     let said = cluster.mco(&["install", "--image=registry.example.com/mco:1", url, "--no-wait"]).await;

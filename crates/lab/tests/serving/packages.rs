@@ -27,7 +27,7 @@ fn said(command: &mut Command) -> String {
 
 /// Objects by kind, namespace and name, without the annotation that only Helm uses.
 fn by_name(documents: Vec<Value>) -> BTreeMap<String, Value> {
-    let objects = documents.into_iter().flat_map(api::yaml::objects).filter(|o| !o.is_null());
+    let objects = documents.into_iter().flat_map(api::formats::yaml::objects).filter(|o| !o.is_null());
     let named = objects.map(|mut object| {
         let metadata = &mut object["metadata"];
         let mut empty = false;
@@ -90,7 +90,7 @@ async fn the_helm_chart_and_the_kustomize_base_match_the_install() {
     let mut template = Command::new(&helm);
     template.args(["template", "mco", "--include-crds", "--kube-version", "1.36.0"]).arg(&chart);
     with_values(&mut template);
-    same(&by_name(api::yaml::documents(&said(&mut template)).unwrap()), &wanted);
+    same(&by_name(api::formats::yaml::documents(&said(&mut template)).unwrap()), &wanted);
 
     // With every other value, compared with the flags of the same meaning.
     let mut open =
@@ -102,11 +102,11 @@ async fn the_helm_chart_and_the_kustomize_base_match_the_install() {
         "configServer.access=Everybody,monitoring.prometheus=Never,monitoring.dashboards=ConfigMaps",
     ]);
     template.args(["--set", "configServer.proxyProtocolFrom={10.0.0.4/31,10.0.1.7/32}"]);
-    same(&by_name(api::yaml::documents(&said(&mut template)).unwrap()), &open);
+    same(&by_name(api::formats::yaml::documents(&said(&mut template)).unwrap()), &open);
 
     let mut kustomize = Command::new(&kubectl);
     kustomize.arg("kustomize").arg(repository.join("examples/kustomize"));
-    same(&by_name(api::yaml::documents(&said(&mut kustomize)).unwrap()), &wanted);
+    same(&by_name(api::formats::yaml::documents(&said(&mut kustomize)).unwrap()), &wanted);
 
     assert_eq!(
         wanted["MachineConfigOperator  cluster"]["spec"].get("imageFrom"),
@@ -145,7 +145,7 @@ async fn the_helm_chart_and_the_kustomize_base_match_the_install() {
     template.args(["template", "mco", "--include-crds", "--kube-version", "1.36.0"]).arg(&chart);
     with_values(&mut template);
     template.args(["--set", &format!("openshiftNamespaces={{{}}}", namespaces.join(","))]);
-    same(&by_name(api::yaml::documents(&said(&mut template)).unwrap()), &of_openshift);
+    same(&by_name(api::formats::yaml::documents(&said(&mut template)).unwrap()), &of_openshift);
     let overlay = tempfile::tempdir_in(repository.join("target")).unwrap();
     let components = namespaces.map(|name| format!("../../deploy/kustomize/namespaces/{name}"));
     let text = serde_json::json!({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
@@ -153,7 +153,7 @@ async fn the_helm_chart_and_the_kustomize_base_match_the_install() {
     std::fs::write(overlay.path().join("kustomization.yaml"), text.to_string()).unwrap();
     let mut kustomize = Command::new(&kubectl);
     kustomize.arg("kustomize").arg(overlay.path());
-    same(&by_name(api::yaml::documents(&said(&mut kustomize)).unwrap()), &of_openshift);
+    same(&by_name(api::formats::yaml::documents(&said(&mut kustomize)).unwrap()), &of_openshift);
 
     let mut install = Command::new(&helm);
     install.args(["install", "mco", "--namespace", "kube-system"]).arg(&chart);
@@ -214,7 +214,7 @@ async fn krew_installs_the_plugin_and_kubectl_finds_it() {
     let manifest = work.path().join("mco.yaml");
     let root = work.path().join("krew");
     let install = |value: &Value| {
-        std::fs::write(&manifest, api::yaml::to_string(value).unwrap()).unwrap();
+        std::fs::write(&manifest, api::formats::yaml::to_string(value).unwrap()).unwrap();
         let mut install = Command::new(&krew);
         install.arg("install").arg(format!("--manifest={}", manifest.display()));
         install.arg(format!("--archive={}", archive.path.display())).env("KREW_ROOT", &root);

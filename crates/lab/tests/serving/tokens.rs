@@ -6,7 +6,7 @@
 mod token_server;
 
 use crate::support::Answer;
-use api::boot_token::{ENTROPY, OLD_NAMESPACE, Record, Token};
+use api::first_boot::boot_token::{ENTROPY, OLD_NAMESPACE, Record, Token};
 use api::names::NAMESPACE;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use kube::api::{Api, Patch};
@@ -204,7 +204,7 @@ async fn boot_tokens_are_limited_used_up_and_revoked() {
     one.tells("worker", Some(&old), (401, "TokenUnknown")).await;
 
     // A pointer config of an installer gets the pool's token, or an event says why it cannot.
-    let provider: Api<Secret> = Api::namespaced(kube.clone(), api::user_data::NAMESPACE);
+    let provider: Api<Secret> = Api::namespaced(kube.clone(), api::first_boot::user_data::NAMESPACE);
     let managed = provider.get("worker-user-data-managed").await.unwrap().data.unwrap();
     let managed: Value = serde_json::from_slice(&managed["userData"].0).unwrap();
     for (version, gets) in [("3.0.0", false), ("3.1.0", true)] {
@@ -222,7 +222,7 @@ async fn boot_tokens_are_limited_used_up_and_revoked() {
         let header = |config: &Value| config["ignition"]["config"]["merge"][0]["httpHeaders"].clone();
         assert_eq!(header(&now) == header(&managed), gets, "{version}");
     }
-    let events: Api<Event> = Api::namespaced(kube.clone(), api::user_data::NAMESPACE);
+    let events: Api<Event> = Api::namespaced(kube.clone(), api::first_boot::user_data::NAMESPACE);
     let told: Vec<_> = events.list(&Default::default()).await.unwrap().items.into_iter().collect();
     let about = |e: &&Event| e.involved_object.name.as_deref() == Some("worker-user-data");
     let told: Vec<_> = told.iter().filter(about).map(|e| e.message.clone().unwrap()).collect();

@@ -4,8 +4,10 @@
 
 use super::keep_namespace;
 use crate::reconcile_error::ReconcileError;
-use api::boot_token::{ENTROPY, LABEL, MOVED, NAME_PREFIX, NAMESPACE, OLD_NAMESPACE, Record, Token};
-use api::first_boot_nodes;
+use api::first_boot::boot_token::{
+    ENTROPY, LABEL, MOVED, NAME_PREFIX, NAMESPACE, OLD_NAMESPACE, Record, Token,
+};
+use api::first_boot::expected_nodes;
 use api::names::annotation::{CUSTOM_POOL_LABELS_APPLIED, FIRST_BOOT_NODES};
 use api::names::{MASTER, WORKER};
 use api::v1::MachineConfigPool;
@@ -112,7 +114,7 @@ async fn add_to_pool(pools: &Api<MachineConfigPool>, pool: &str, node: &str) -> 
     // A pool's status, and with it its resourceVersion, changes with every node that moves.
     let add = || async {
         let object = call(|| format!("get MachineConfigPool {pool}"), pools.get(pool)).await?;
-        let Some(list) = first_boot_nodes::with(object.metadata.annotations.as_ref(), node) else {
+        let Some(list) = expected_nodes::with(object.metadata.annotations.as_ref(), node) else {
             return Ok(());
         };
         let version = object.metadata.resource_version;

@@ -8,12 +8,12 @@
 //! ([`crate::accounts::TOKEN_MOVE`]). The operator deletes the Role when none is left. (It may read every Secret there,
 //! because it gives the controller the right to push secrets.)
 //!
-//! What it is not: creating tokens (see `manage`) and checking them (see `api::boot_token`).
+//! What it is not: creating tokens (see `manage`) and checking them (see `api::first_boot::boot_token`).
 
 use crate::accounts::{TOKEN_MOVE, TOKEN_USE};
 use crate::reconcile_error::ReconcileError;
 use crate::request::call;
-use api::boot_token::{LABEL, MOVED, NAMESPACE, OLD_NAMESPACE, Record};
+use api::first_boot::boot_token::{LABEL, MOVED, NAMESPACE, OLD_NAMESPACE, Record};
 use client::{CallError, if_found};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
@@ -220,7 +220,7 @@ pub(crate) async fn move_tokens(client: &Client) -> Result<MovedTokens, Reconcil
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::boot_token::{ENTROPY, Token, TokenUse};
+    use api::first_boot::boot_token::{ENTROPY, Token, TokenUse};
 
     fn secret(used: bool, marked: Option<&str>) -> Secret {
         let now = Timestamp::UNIX_EPOCH;

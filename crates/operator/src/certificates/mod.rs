@@ -8,9 +8,9 @@
 //!
 //! What it is not: the owner of other people's Secrets. A Secret without our label is used and never written.
 
+use api::first_boot::server_tls::{self, MANAGED_BY};
 use api::k8s::{ByteString, ObjectMeta, Secret};
 use api::names::NAMESPACE;
-use api::server_tls::{self, MANAGED_BY};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use rcgen::{
@@ -122,7 +122,7 @@ pub fn bundle(ca: &str, before: &str, now: Timestamp) -> String {
     let mut all: Vec<String> = vec![];
     for text in [ca, before] {
         for pem in x509_parser::pem::Pem::iter_from_buffer(text.as_bytes()).flatten() {
-            let text = api::pem::from_der(api::pem::CERTIFICATE, &pem.contents);
+            let text = api::formats::pem::from_der(api::formats::pem::CERTIFICATE, &pem.contents);
             let good = read(&text).is_some_and(|c| c.not_after > now);
             if good && !all.contains(&text) {
                 all.push(text);

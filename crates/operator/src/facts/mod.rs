@@ -69,7 +69,8 @@ impl Facts {
         let url = endpoint.or_else(|| text(&info["clusters"][0]["cluster"]["server"]));
         // The first is kept by the cluster's own controllers when the CA is rotated; the second by people.
         let by_info = text(&info["clusters"][0]["cluster"]["certificate-authority-data"]);
-        let is_pem = |pem: &Vec<u8>| api::pem::certificates(&String::from_utf8_lossy(pem)).next().is_some();
+        let is_pem =
+            |pem: &Vec<u8>| api::formats::pem::certificates(&String::from_utf8_lossy(pem)).next().is_some();
         let by_info = by_info.and_then(|data| decode(&data)).filter(is_pem);
         let ca = self.root_ca.clone().map(String::into_bytes).filter(is_pem).or_else(|| {
             let found = [by_info, installed.api_server_ca.clone()].into_iter().flatten();
@@ -104,13 +105,14 @@ impl Facts {
 
 /// Whether a bundle has every certificate of another one.
 fn keeps(new: &[u8], old: &[u8]) -> bool {
-    let certificates =
-        |pem: &[u8]| -> BTreeSet<String> { api::pem::certificates(&String::from_utf8_lossy(pem)).collect() };
+    let certificates = |pem: &[u8]| -> BTreeSet<String> {
+        api::formats::pem::certificates(&String::from_utf8_lossy(pem)).collect()
+    };
     certificates(old).is_subset(&certificates(new))
 }
 
 fn yaml(text: &str) -> Option<Value> {
-    api::yaml::from_str(text).ok()
+    api::formats::yaml::from_str(text).ok()
 }
 
 /// The word of the ControllerConfig for these families, in their order; true: IPv6.

@@ -6,8 +6,8 @@ use super::{InstallError, PullSecret};
 use crate::accounts::{AGENT, PULL_SECRET, SERVER};
 use crate::facts::openshift::NAMESPACES;
 use crate::objects::resource;
+use api::formats::network::network;
 use api::names;
-use api::network::network;
 use api::v1alpha1::{Access, MachineConfigOperator};
 use client::{CallError, call, call_optional};
 use ipnet::IpNet;
@@ -96,9 +96,9 @@ pub(super) async fn find_existing(client: &Client) -> Result<Existing, InstallEr
         // A namespace that does not exist cannot have a Role.
         there.pull_secret = None;
     }
-    let secrets = Api::<Secret>::namespaced(client.clone(), api::boot_token::OLD_NAMESPACE);
+    let secrets = Api::<Secret>::namespaced(client.clone(), api::first_boot::boot_token::OLD_NAMESPACE);
     let labelled = crate::boot_tokens::labelled();
-    let what = || format!("list boot tokens in {}", api::boot_token::OLD_NAMESPACE);
+    let what = || format!("list boot tokens in {}", api::first_boot::boot_token::OLD_NAMESPACE);
     // An administrator who may not read them cannot grant rights to them either.
     match call(what, secrets.list_metadata(&labelled)).await {
         Ok(old) => there.old_tokens = old.iter().map(ResourceExt::name_any).collect(),

@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn another_image_than_the_payloads_is_refused_with_both_ways_out() {
         let settings = |from: &str| -> MachineConfigOperator {
-            api::yaml::from_str(&format!("spec: {{image: 'mco:0', imageFrom: {from}}}")).unwrap()
+            api::formats::yaml::from_str(&format!("spec: {{image: 'mco:0', imageFrom: {from}}}")).unwrap()
         };
         let found = release::PayloadSources {
             images: Some("{\"machineConfigOperator\": \"mco:1\"}".to_owned()),

@@ -81,7 +81,7 @@ pub enum PrepareError {
     OtherImage(#[from] OtherImage),
     /// The ControllerConfig that is there cannot be read.
     #[error("ControllerConfig {CONTROLLER_CONFIG} cannot be read")]
-    ControllerConfig(#[source] api::shape::ShapeError),
+    ControllerConfig(#[source] api::formats::shape::ShapeError),
     /// A request failed, or an argument cannot be used.
     #[error(transparent)]
     Install(#[from] InstallError),
@@ -200,7 +200,7 @@ async fn detect(client: &Client, options: &mut Options) -> Result<(), PrepareErr
     options.detected.control_plane_topology = found.control_plane.map(str::to_owned);
     options.detected.infrastructure_topology = found.infrastructure.map(str::to_owned);
     let config: Option<ControllerConfig> = match &options.controller_config {
-        Some(config) => Some(api::shape::read(config).map_err(PrepareError::ControllerConfig)?),
+        Some(config) => Some(api::formats::shape::read(config).map_err(PrepareError::ControllerConfig)?),
         None => None,
     };
     topology::control_plane(config.as_ref(), found).clone_into(&mut options.control_plane_topology);

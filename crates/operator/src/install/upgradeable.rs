@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn an_upgrade_is_refused_while_the_installation_says_so() {
         let settings = |upgradeable: &str, versions: &str| -> MachineConfigOperator {
-            api::yaml::from_str(&format!(
+            api::formats::yaml::from_str(&format!(
                 "{{spec: {{image: 'mco:1'}}, status: {{versions: {versions}, conditions: [{{type: Upgradeable, status: '{upgradeable}', \
                  reason: DegradedPool, message: 'pool worker is degraded.', lastTransitionTime: '2026-01-01T00:00:00Z'}}]}}}}"
             ))

@@ -107,7 +107,8 @@ pub(crate) fn rights() -> Vec<Value> {
 fn proxy(cluster: &ControllerConfigSpec) -> Vec<Value> {
     let Some(proxy) = &cluster.proxy else { return vec![] };
     let own = Some(proxy.no_proxy.trim_matches(',').to_owned()).filter(|own| !own.is_empty());
-    let no_proxy: Vec<String> = own.into_iter().chain(api::user_data::host_names(cluster)).collect();
+    let no_proxy: Vec<String> =
+        own.into_iter().chain(api::first_boot::user_data::host_names(cluster)).collect();
     if proxy.http_proxy.is_empty() && proxy.https_proxy.is_empty() {
         return vec![];
     }

@@ -31,7 +31,7 @@ pub(super) fn server_service(parts: &Parts<'_>) -> Value {
 
 /// The ports of the config server.
 pub(super) fn ports(parts: &Parts<'_>) -> Vec<(&'static str, u16)> {
-    let mut ports = vec![("https", api::user_data::PORT)];
+    let mut ports = vec![("https", api::first_boot::user_data::PORT)];
     ports.extend((!parts.require_token).then_some(("http", PLAIN)));
     ports
 }

@@ -5,11 +5,16 @@
 
 use crate::accounts::BOOTSTRAP_TOKEN;
 use crate::monitoring;
-use api::boot_token;
+use api::first_boot::boot_token;
 
 /// Their names, besides those with [`ends`] and [`starts`].
-const NAMES: [&str; 5] =
-    [api::server_tls::CA, api::server_tls::SERVING, monitoring::CA, monitoring::READER, BOOTSTRAP_TOKEN];
+const NAMES: [&str; 5] = [
+    api::first_boot::server_tls::CA,
+    api::first_boot::server_tls::SERVING,
+    monitoring::CA,
+    monitoring::READER,
+    BOOTSTRAP_TOKEN,
+];
 
 /// The end of the names of the parts' certificates: `PART-metrics-tls`.
 fn ends() -> String {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// [`METRICS`] for the config server, which shares its host's network with the agent.
 pub(crate) const SERVER_SECURE_METRICS: u16 = 9002;
 /// The reference's port for plain HTTP.
-pub(super) const PLAIN: u16 = api::user_data::PORT + 1;
+pub(super) const PLAIN: u16 = api::first_boot::user_data::PORT + 1;
 
 /// The inputs of the pods' manifests.
 #[derive(Debug, Clone, Copy)]

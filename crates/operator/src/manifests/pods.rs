@@ -301,7 +301,7 @@ fn server_pods(parts: &Parts<'_>) -> Value {
     pod["spec"]["dnsPolicy"] = json!("ClusterFirstWithHostNet");
     pod["spec"]["volumes"] = json!([
         // The operator creates it; the pod waits for it.
-        {"name": "certs", "secret": {"secretName": api::server_tls::SERVING}},
+        {"name": "certs", "secret": {"secretName": api::first_boot::server_tls::SERVING}},
         {"name": "token", "secret": {"secretName": BOOTSTRAP_TOKEN}},
     ]);
     with_metrics_certificate(&mut pod, SERVER);

@@ -8,8 +8,8 @@
 
 use super::{CA, server_name};
 use crate::accounts::{AGENT, CONTROLLER, METRICS, OPERATOR, SERVER};
+use api::first_boot::server_tls;
 use api::names::{NAMESPACE, label};
-use api::server_tls;
 use serde_json::{Value, json};
 
 /// The group and version of the Prometheus operator's kinds.

@@ -6,7 +6,7 @@
 //! What it is not: detecting what the settings leave open.
 
 use api::detected::{API_SERVER_CA, API_SERVER_URL, CLUSTER_DNS_IP, Detected};
-use api::network;
+use api::formats::network;
 use api::v1alpha1::{
     Access, DashboardObjects, ImageFrom, MachineConfigOperator, PrometheusObjects, RunAs, RunDashboard,
 };
@@ -161,7 +161,8 @@ pub fn read(object: &MachineConfigOperator) -> Result<CheckedSettings, Vec<Strin
     if let Err(error) = controller_config_values::check(&both) {
         wrong.push(format!("spec.apiServer.url: {error}"));
     }
-    let no_certificate = |ca: &Vec<u8>| api::pem::certificates(&String::from_utf8_lossy(ca)).next().is_none();
+    let no_certificate =
+        |ca: &Vec<u8>| api::formats::pem::certificates(&String::from_utf8_lossy(ca)).next().is_none();
     if both.api_server_ca.as_ref().is_some_and(no_certificate) {
         wrong.push("spec.apiServer.caData contains no PEM certificate".to_owned());
     }
@@ -223,7 +224,7 @@ mod tests {
     use crate::facts::release;
 
     fn object(text: &str) -> MachineConfigOperator {
-        api::yaml::from_str(text).unwrap()
+        api::formats::yaml::from_str(text).unwrap()
     }
 
     #[test]
@@ -333,7 +334,7 @@ mod tests {
         let status = before.status.clone().unwrap();
         assert_eq!(status.versions[0].version, "v0.1.0");
         // Nothing that stood there is lost when the object is written as this version knows it.
-        let raw: serde_json::Value = api::yaml::from_str(text).unwrap();
+        let raw: serde_json::Value = api::formats::yaml::from_str(text).unwrap();
         let again = serde_json::to_value(&before).unwrap();
         for part in ["spec", "status"] {
             assert!(crate::sync::objects::covers(&raw[part], &again[part]), "{part}: {again:#}");

@@ -10,7 +10,7 @@ pub(crate) use crate::install::read_settings as settings;
 use crate::monitoring::{MONITORING, READER};
 pub(crate) use crate::objects::api_of;
 use crate::objects::resource;
-use api::boot_token;
+use api::first_boot::boot_token;
 use api::k8s::{ConfigMap, Node, ObjectMeta, Pod, Secret};
 use api::names::{CLUSTER, CONTROLLER_CONFIG, NAMESPACE, PUSHED_IMAGES};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};

@@ -9,9 +9,9 @@ use super::plan::Prometheus;
 use super::watches::Watches;
 use crate::facts::openshift;
 use crate::objects::resource;
-use api::boot_token;
+use api::first_boot::boot_token;
+use api::first_boot::server_tls;
 use api::names::{CLUSTER, CONTROLLER_CONFIG, NAMESPACE, PUSHED_IMAGES};
-use api::server_tls;
 use api::v1::{ControllerConfig, MachineConfigPool, MachineOSConfig};
 use api::v1alpha1::MachineConfigOperator;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -77,7 +77,8 @@ pub(super) fn watches(client: &Client, options: &Options, followed: &Followed) -
         watches.follow(client, maps, which);
     };
     map(&mut watches, NAMESPACE, named(server_tls::CA));
-    let provider = |client| Api::<PartialObjectMeta<Secret>>::namespaced(client, api::user_data::NAMESPACE);
+    let provider =
+        |client| Api::<PartialObjectMeta<Secret>>::namespaced(client, api::first_boot::user_data::NAMESPACE);
     watches.follow(client, provider, all.clone());
     if by_settings || options.require_token {
         // Without tokens the operator may have no right to watch them.

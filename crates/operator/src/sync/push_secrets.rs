@@ -9,9 +9,9 @@
 
 use crate::manifests::own_secrets::is_own;
 use crate::manifests::rights::PUSH_SECRETS;
+use api::images::pushed_images::secret_of;
 use api::k8s::ConfigMap;
 use api::names::NAMESPACE;
-use api::pushed_images::secret_of;
 use api::v1::MachineOSConfig;
 use serde_json::Value;
 use std::collections::BTreeSet;

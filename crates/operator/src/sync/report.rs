@@ -146,7 +146,7 @@ fn events(
 
 fn event(settings: &MachineConfigOperator, reason: OperatorEvent, message: &str, now: Timestamp) -> Event {
     let mut event = Event {
-        message: Some(api::text::cut(message, 1000).into_owned()),
+        message: Some(api::formats::text::cut(message, 1000).into_owned()),
         reason: Some(reason.text().to_owned()),
         type_: Some(reason.severity().text().to_owned()),
         count: Some(1),
@@ -233,7 +233,7 @@ fn versions(status: &MachineConfigOperatorStatus) -> Value {
 async fn cluster_operator(client: &Client, status: &MachineConfigOperatorStatus) -> Result<(), CallError> {
     let object = json!({
         "apiVersion": "config.openshift.io/v1", "kind": "ClusterOperator", "spec": {},
-        "metadata": {"name": CLUSTER_OPERATOR, "labels": {api::server_tls::MANAGED_BY.0: api::server_tls::MANAGED_BY.1}},
+        "metadata": {"name": CLUSTER_OPERATOR, "labels": {api::first_boot::server_tls::MANAGED_BY.0: api::first_boot::server_tls::MANAGED_BY.1}},
     });
     let Some(api) = super::cluster::api_of(client, &object) else { return Ok(()) };
     let params = ListParams::default().fields(&format!("metadata.name={CLUSTER_OPERATOR}"));

@@ -7,11 +7,11 @@
 //!
 //! What it is not: what agents do (see `daemon`), or where the CA comes from (see `facts`).
 
+use api::first_boot::server_tls::MANAGED_BY;
 use api::k8s::{ByteString, ConfigMap};
 use api::names::NAMESPACE;
 use api::names::annotation::SERVICE_CA_ROTATE;
 use api::names::own::SERVER_CA_ROTATED_AT;
-use api::server_tls::MANAGED_BY;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 

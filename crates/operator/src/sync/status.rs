@@ -240,7 +240,7 @@ pub(crate) fn after(
             observed_generation: facts.generation,
             last_transition_time: since,
             reason,
-            message: api::text::cut(&message, 8000).into_owned(),
+            message: api::formats::text::cut(&message, 8000).into_owned(),
         };
         match status.conditions.iter_mut().find(|c| c.type_ == kind) {
             Some(there) => *there = new,
@@ -253,7 +253,7 @@ pub(crate) fn after(
         status.extension = pools.map(|p| (name(p).to_owned(), sentence(p))).collect();
     }
     if let Some(Stopped { stop: Stop::Failed(why), .. }) = facts.stopped {
-        status.extension.insert("lastSyncError".to_owned(), api::text::cut(why, 8000).into_owned());
+        status.extension.insert("lastSyncError".to_owned(), api::formats::text::cut(why, 8000).into_owned());
     }
     status
 }
@@ -314,7 +314,7 @@ fn upgradeable(facts: &Facts<'_>) -> Option<(&'static str, String)> {
         .map(|(node, minor)| format!("{node} (1.{minor})"))
         .collect();
     (!list.is_empty()).then(|| {
-        let shown = api::text::names(&list, NAMED_KUBELETS);
+        let shown = api::formats::text::names(&list, NAMED_KUBELETS);
         let why = format!(
             "the API server is 1.{server}; these kubelets are newer than it, or would be too old for its next version: \
              {shown}; bring them to 1.{server} first"
@@ -356,7 +356,7 @@ fn sentence(p: &MachineConfigPool) -> String {
             })
         })
         .or_else(|| because(pool::PINNED_IMAGE_SETS_DEGRADED, "pinned image sets failed"));
-    api::text::cut(&words.unwrap_or_else(|| "<unknown>".to_owned()), 8000).into_owned()
+    api::formats::text::cut(&words.unwrap_or_else(|| "<unknown>".to_owned()), 8000).into_owned()
 }
 
 /// The extension of the ClusterOperator: the same sentences.

@@ -5,7 +5,7 @@
 //!
 //! What it is not: which objects are watched (see `followed`), or the stream of one watch (see [`client::watch_with_starts`]).
 
-use api::text::statements;
+use api::formats::text::statements;
 use client::{Backoff, chain, is_answer, watch_is_expired, watch_with_starts};
 use futures::stream::{BoxStream, SelectAll};
 use futures::{FutureExt as _, StreamExt as _};

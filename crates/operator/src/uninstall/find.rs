@@ -8,7 +8,7 @@ use crate::install::{PullSecret, pull_secret_in, pull_secret_of};
 use crate::manifests::{admission, agents, rights};
 use crate::objects::Key;
 use crate::sync::cluster::{api_of, config, kept_objects};
-use api::boot_token;
+use api::first_boot::boot_token;
 use api::names::{GROUP, NAMESPACE, label};
 use client::{CallError, call, call_optional};
 use kube::Client;
@@ -167,7 +167,7 @@ pub async fn find(client: &Client) -> Result<Facts, UninstallError> {
     }
     facts.held = held(client).await?;
     facts.nodes = nodes(client).await?;
-    let provider = api::user_data::NAMESPACE;
+    let provider = api::first_boot::user_data::NAMESPACE;
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": provider}});
     facts.provider_secrets = list(client, &secret, &ListParams::default()).await?;
     let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});

@@ -191,7 +191,7 @@ pub fn plan(facts: &Facts) -> Plan {
             plan.actions.push(Action::ReleaseLater);
         }
     }
-    let user_data = |s: &&Value| s["metadata"]["labels"].get(api::user_data::MANAGED).is_some();
+    let user_data = |s: &&Value| s["metadata"]["labels"].get(api::first_boot::user_data::MANAGED).is_some();
     for secret in facts.provider_secrets.iter().filter(user_data).filter(|_| is_installed) {
         plan.actions.push(Action::Delete { object: secret.clone(), wait: false });
     }

@@ -22,7 +22,7 @@ const SALT: [u8; 80] = [
 pub fn name(pool: &str, spec: &MachineConfigSpec) -> String {
     let mut hash = Md5::new().chain_update(SALT);
     canonical(spec, |piece| hash.update(piece));
-    format!("rendered-{pool}-{}", api::text::hex(&hash.finalize()))
+    format!("rendered-{pool}-{}", api::formats::text::hex(&hash.finalize()))
 }
 
 /// The images that a build starts from, as a part of its name.
@@ -45,7 +45,7 @@ pub fn build_name(
 ) -> String {
     let mut hash = Md5::new().chain_update(SALT);
     build_text(configuration, spec, base).iter().for_each(|text| hash.update(text));
-    format!("{os_config}-{}", api::text::hex(&hash.finalize()))
+    format!("{os_config}-{}", api::formats::text::hex(&hash.finalize()))
 }
 
 /// The texts that a build's name is a hash of.
@@ -71,7 +71,7 @@ fn build_text(
 /// A hash of a MachineOSConfig's spec, by which one knows later whether an image was built from the same spec.
 pub fn os_config_hash(spec: &MachineOSConfigSpec) -> String {
     let hash = Md5::new().chain_update(SALT).chain_update(go_yaml::emit(&json!(spec)));
-    api::text::hex(&hash.finalize())
+    api::formats::text::hex(&hash.finalize())
 }
 
 /// The text that is hashed, in pieces.

@@ -13,9 +13,9 @@ use crate::config::reconcilable::reconcilable;
 use crate::config::streams;
 use crate::error::{Finding, Reason, RenderError, Rule};
 use crate::version::{Mode, Versions};
+use api::formats::selector;
 use api::k8s::{ObjectMeta, ObjectReference, ResourceExt as _};
 use api::names::annotation;
-use api::selector;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 
 /// The objects to write.
@@ -77,11 +77,11 @@ pub fn select<'a>(
 /// use api::v1::{ControllerConfig, ControllerConfigSpec, MachineConfig, MachineConfigPool};
 /// use render::{Inputs, Versions};
 ///
-/// let pool: MachineConfigPool = api::yaml::from_str(
+/// let pool: MachineConfigPool = api::formats::yaml::from_str(
 ///     "{metadata: {name: worker}, spec: {machineConfigSelector: {matchLabels: {role: worker}}}}",
 /// )?;
-/// let motd = |name: &str, text: &str| -> Result<MachineConfig, api::yaml::YamlError> {
-///     api::yaml::from_str(&format!(
+/// let motd = |name: &str, text: &str| -> Result<MachineConfig, api::formats::yaml::YamlError> {
+///     api::formats::yaml::from_str(&format!(
 ///         "metadata: {{name: {name}, labels: {{role: worker}}}}
 /// spec:
 ///   config:
@@ -150,7 +150,7 @@ pub(crate) fn plan_checked<'a>(
             .with_remedy("remove that or the stream");
         return Err(fail(Reason::Refused, vec![finding]));
     }
-    if overridden && !api::image_name::is_by_digest(&merged.spec.os_image_url) {
+    if overridden && !api::formats::image_name::is_by_digest(&merged.spec.os_image_url) {
         let by = order.iter().rev().find(|mc| mc.spec.os_image_url == merged.spec.os_image_url);
         let name = by.map(|mc| mc.name_any()).unwrap_or_default();
         warnings.push(Finding::on(

@@ -3,7 +3,7 @@
 //! Rendered names are hashes of that text, so it is part of the interface: every implementation must compute the same
 //! names. A bootstrap's output is written with it too.
 //!
-//! What it is not: a YAML library (see `api::yaml`).
+//! What it is not: a YAML library (see `api::formats::yaml`).
 //!
 //! Sources: <https://github.com/go-yaml/yaml/tree/v2.4.0> and <https://yaml.org/spec/1.1/>.
 
@@ -339,7 +339,7 @@ mod tests {
             for s in [text, word, long] {
                 let value = json!({"a": [{"b": &s, "c": 1}, &s, [&s]], "d": true, "e": null});
                 let written = emit(&value);
-                prop_assert_eq!(api::yaml::from_str::<Value>(&written).unwrap(), value, "{}", written);
+                prop_assert_eq!(api::formats::yaml::from_str::<Value>(&written).unwrap(), value, "{}", written);
             }
         }
 

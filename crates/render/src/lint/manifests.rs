@@ -73,7 +73,7 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> ReadMa
                 format!("has no name (in {origin})"),
                 "give it one",
             );
-        } else if group == GROUP && !api::object_name::is_valid(&name) {
+        } else if group == GROUP && !api::formats::object_name::is_valid(&name) {
             say(
                 Severity::Error,
                 Rule::Manifest,
@@ -100,15 +100,15 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> ReadMa
             }
         };
         match (group, kind.as_str()) {
-            (GROUP, "MachineConfig") => match api::shape::read::<MachineConfig>(value) {
+            (GROUP, "MachineConfig") => match api::formats::shape::read::<MachineConfig>(value) {
                 Ok(mc) => read.configs.push(mc),
                 Err(e) => unreadable(Rule::Manifest, e.to_string()),
             },
-            (GROUP, "MachineConfigPool") => match api::shape::read(value) {
+            (GROUP, "MachineConfigPool") => match api::formats::shape::read(value) {
                 Ok(pool) => read.pools.push(pool),
                 Err(e) => unreadable(Rule::Manifest, e.to_string()),
             },
-            (GROUP, "ControllerConfig") => match api::shape::read(value) {
+            (GROUP, "ControllerConfig") => match api::formats::shape::read(value) {
                 Ok(config) => read.controller_config = Some(config),
                 Err(e) => unreadable(Rule::Manifest, e.to_string()),
             },
@@ -134,7 +134,7 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> ReadMa
                     unreadable(Rule::ContainerRuntimeConfig, e.to_string());
                 }
             }
-            (GROUP, "PinnedImageSet") => match api::shape::read(value) {
+            (GROUP, "PinnedImageSet") => match api::formats::shape::read(value) {
                 Ok(set) => {
                     pinned_images(&set, &mut say);
                     read.pinned.push(set);

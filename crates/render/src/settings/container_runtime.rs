@@ -72,7 +72,7 @@ impl ContainerRuntimeConfig {
             message: message.to_owned(),
         };
         if let Some(selector) = object.pointer("/spec/machineConfigPoolSelector") {
-            api::shape::read::<Option<LabelSelector>>(selector)
+            api::formats::shape::read::<Option<LabelSelector>>(selector)
                 .map_err(|e| bad("machineConfigPoolSelector", &e.to_string()))?;
         }
         let config = object.pointer("/spec/containerRuntimeConfig").unwrap_or(&Value::Null);

@@ -152,7 +152,7 @@ fn latency_profile(
 fn read(pool: &str, original: &Original) -> Result<Map<String, Value>, KubeletError> {
     let Original { form, text } = original;
     let bad = |message: String| KubeletError::Template { pool: pool.to_owned(), message };
-    let config: Map<String, Value> = api::yaml::from_str(text).map_err(|e| bad(e.to_string()))?;
+    let config: Map<String, Value> = api::formats::yaml::from_str(text).map_err(|e| bad(e.to_string()))?;
     let kind = config.get("kind").and_then(Value::as_str).unwrap_or_default();
     if kind != "KubeletConfiguration" {
         return Err(bad("its kind is not KubeletConfiguration".to_owned()));

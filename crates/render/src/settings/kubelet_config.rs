@@ -73,7 +73,7 @@ impl<'a> KubeletConfig<'a> {
         let bad = |path: &str, message: String| Self::field(name, path, message);
         let spec = object.get("spec").unwrap_or(&Value::Null);
         if let Some(selector) = spec.get("machineConfigPoolSelector") {
-            api::shape::read::<Option<LabelSelector>>(selector)
+            api::formats::shape::read::<Option<LabelSelector>>(selector)
                 .map_err(|e| bad("spec.machineConfigPoolSelector", e.to_string()))?;
         }
         if let Some(level) = spec.get("logLevel").filter(|l| !l.is_null()) {
@@ -86,7 +86,7 @@ impl<'a> KubeletConfig<'a> {
             None | Some(Value::Null) => Map::new(),
             Some(Value::Object(map)) => map.clone(),
             Some(Value::String(yaml)) => {
-                api::yaml::from_str(yaml).map_err(|e| bad("spec.kubeletConfig", e.to_string()))?
+                api::formats::yaml::from_str(yaml).map_err(|e| bad("spec.kubeletConfig", e.to_string()))?
             }
             Some(_) => return Err(bad("spec.kubeletConfig", "must be a KubeletConfiguration".to_owned())),
         };

@@ -330,7 +330,8 @@ fn machine_config(
             extensions.push(file);
             continue;
         }
-        let fragment: Map<String, Value> = api::yaml::from_str(&text).map_err(|e| error(&path, e))?;
+        let fragment: Map<String, Value> =
+            api::formats::yaml::from_str(&text).map_err(|e| error(&path, e))?;
         let part = match section {
             Section::Files => json!({"storage": {"files": [self::file(&path, fragment)?]}}),
             Section::Units | Section::Extensions => json!({"systemd": {"units": [fragment]}}),

@@ -193,7 +193,7 @@ fn the_shipped_examples_render_without_a_warning() {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap().flatten().filter(|e| e.path().is_file()) {
         let text = std::fs::read_to_string(entry.path()).unwrap();
-        for document in api::yaml::documents(&text).unwrap() {
+        for document in api::formats::yaml::documents(&text).unwrap() {
             if document["kind"] == "MachineConfig" {
                 all.push(serde_json::from_value::<MachineConfig>(document).unwrap());
             }

@@ -279,7 +279,7 @@ pub(super) fn in_words(waiting: &[Waiting]) -> String {
     let helpless = |w: &&Waiting| matches!(w.why, Blocker::Asked | Blocker::Terminating(_));
     let (calm, stuck): (Vec<_>, Vec<_>) = waiting.iter().partition(helpless);
     let all: Vec<_> = stuck.into_iter().chain(calm).collect();
-    let text = api::text::statements(&all, NAMED_PODS);
+    let text = api::formats::text::statements(&all, NAMED_PODS);
     if all.len() > NAMED_PODS { format!("{text} pods") } else { text }
 }
 

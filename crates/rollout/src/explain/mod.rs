@@ -23,7 +23,7 @@ struct Names<'a>(&'a [Arc<str>]);
 
 impl Display for Names<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&api::text::names(self.0, SHOWN_NAMES))
+        f.write_str(&api::formats::text::names(self.0, SHOWN_NAMES))
     }
 }
 

@@ -16,11 +16,11 @@ use crate::status::pin::pinned_config;
 use crate::status::pinned_text;
 use crate::view::{BudgetView, EtcdMember, Names, NodeView, OsBuild, OsConfig, PodView};
 use api::definition::{Defined as _, Definition};
+use api::formats::shape::ShapeError;
+use api::images::os_image::OsImage;
 use api::k8s::{Node, OwnerReference, Pod, PodDisruptionBudget, Time};
 use api::names::{CLUSTER, CONTROLLER_CONFIG, GROUP, NAMESPACE, label, part};
-use api::os_image::OsImage;
 use api::rendered::owning_pool;
-use api::shape::ShapeError;
 use api::v1::{ControllerConfig, MachineConfigNode, MachineConfigPool, PinnedImageSet};
 use api::v1alpha1::{RolloutPolicy, RolloutPolicySpec};
 use serde::Deserialize as _;
@@ -329,7 +329,7 @@ struct At<'a> {
 
 impl At<'_> {
     fn read<T: DeserializeOwned>(&self) -> Result<T, SituationError> {
-        api::shape::read(self.object).map_err(|source| SituationError {
+        api::formats::shape::read(self.object).map_err(|source| SituationError {
             origin: self.origin.to_owned(),
             kind: self.kind.to_owned(),
             name: self.name.to_owned(),

@@ -12,7 +12,7 @@
 use crate::facts::Facts;
 use crate::patch::Change;
 use crate::view::NodeView;
-use api::first_boot_nodes;
+use api::first_boot::expected_nodes;
 use api::k8s::LabelSelector;
 use api::names::{MASTER, WORKER};
 use api::v1::MachineConfigPool;
@@ -61,7 +61,7 @@ pub(crate) fn booted_into(
 
 /// The nodes that the pool expects to boot into it.
 fn expected(pool: &MachineConfigPool) -> impl Iterator<Item = &str> {
-    first_boot_nodes::expected(pool.metadata.annotations.as_ref())
+    expected_nodes::expected(pool.metadata.annotations.as_ref())
 }
 
 /// The pool's list without the names that were used: nodes that are in the pool, or that were given its labels.
@@ -69,7 +69,7 @@ pub(crate) fn without_served(pool: &MachineConfigPool, served: impl Fn(&str) -> 
     if !expected(pool).any(&served) {
         return Change::Keep;
     }
-    let left = first_boot_nodes::list(expected(pool).filter(|name| !served(name)));
+    let left = expected_nodes::list(expected(pool).filter(|name| !served(name)));
     if left.is_empty() { Change::Remove } else { Change::Set(left.into()) }
 }
 

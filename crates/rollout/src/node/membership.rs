@@ -14,10 +14,10 @@
 
 use crate::view::roles::{Cluster, is_control_plane};
 use crate::view::{Labels, NodeView};
+use api::formats::selector::{self, SelectorError};
 use api::k8s::LabelSelector;
 use api::names::{MASTER, WORKER, label};
 use api::rendered::RenderedName;
-use api::selector::{self, SelectorError};
 use api::v1::MachineConfigPool;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,7 @@
 //! have to before they go. Pure.
 //!
 //! Flow: the pool's annotation says on how many nodes at once. A node in service that needs another image is asked by an
-//! annotation, and its agent answers by another (`api::prefetch`). No node is sent before all of them have answered; then those
+//! annotation, and its agent answers by another (`api::images::prefetch`). No node is sent before all of them have answered; then those
 //! go that have the image, and the others are asked again, those first that were asked least.
 //!
 //! Guarantees: no more nodes fetch at once than the annotation says, unless it was lowered. A node that cannot fetch holds up
@@ -18,9 +18,9 @@ use crate::patch::{Change, NodePatch};
 use crate::plan::capacity::max_unavailable;
 use crate::target::Target;
 use crate::view::{DaemonState, NodeView, own};
+use api::images::prefetch::{Answer, Request};
 use api::k8s::IntOrString;
 use api::names::EMPTY_CONFIG;
-use api::prefetch::{Answer, Request};
 use std::collections::HashMap;
 use std::sync::Arc;
 

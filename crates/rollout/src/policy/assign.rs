@@ -82,9 +82,9 @@ fn picks(spec: &RolloutPolicySpec, pool: &PolicyPool<'_>) -> bool {
         (Some(names), _) => names.iter().any(|n| n == pool.name),
         (None, Some(selector)) => {
             let get = |key: &str| pool.labels.and_then(|l| l.get(key)).map(String::as_str);
-            let matches = api::selector::matches_by(Some(selector), &get);
+            let matches = api::formats::selector::matches_by(Some(selector), &get);
             // A pool that a broken selector may mean holds, too.
-            matches.unwrap_or_else(|_| api::selector::may_match(selector, &get))
+            matches.unwrap_or_else(|_| api::formats::selector::may_match(selector, &get))
         }
         (None, None) => false,
     }

@@ -4,8 +4,8 @@
 //! [`Record`] for each gate of a pool.
 
 use crate::hold::GateState;
+use api::formats::text::cut;
 use api::k8s::LabelSelector;
-use api::text::cut;
 use api::v1alpha1::{Operator, SecretKey, WorkloadKind};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -238,7 +238,7 @@ fn words(operator: Operator) -> &'static str {
 
 /// The first of these, and how many more there are.
 pub(super) fn first_and_count(all: &[&str]) -> String {
-    api::text::names(all, NAMED)
+    api::formats::text::names(all, NAMED)
 }
 
 /// What nodes' conditions say. `statuses`: of each node, the status of the gate's condition; empty if it has none. A node

@@ -143,11 +143,13 @@ fn positive(text: &Duration, at: &str) -> Result<SignedDuration, PolicyError> {
 }
 
 fn check_selector(selector: &LabelSelector, at: &str) -> Result<(), PolicyError> {
-    if api::selector::is_empty(selector) {
+    if api::formats::selector::is_empty(selector) {
         return Err(error(at, "an empty selector selects nothing; give it matchLabels or matchExpressions"));
     }
     let none = BTreeMap::new();
-    api::selector::matches(Some(selector), Some(&none)).map(drop).map_err(|e| error(at, e.to_string()))
+    api::formats::selector::matches(Some(selector), Some(&none))
+        .map(drop)
+        .map_err(|e| error(at, e.to_string()))
 }
 
 fn read_wave(wave: &written::Wave, at: &str, last: bool) -> Result<Wave, PolicyError> {

@@ -10,9 +10,9 @@ use crate::policy::{
     PolicyPool, RejectedElsewhere, Verdict, assign, holds_without_waves, is_rejected, time,
 };
 use api::conditions::get_true;
+use api::formats::text::{MAX_REASON_CHARS, cut};
 use api::k8s::Time;
 use api::names::own;
-use api::text::{MAX_REASON_CHARS, cut};
 use api::v1::MachineConfigPool;
 use api::v1alpha1::{Condition, GateOutcome, PoolProgress, RolloutPolicy, RolloutPolicyStatus};
 use jiff::Timestamp;

@@ -121,7 +121,7 @@ pub(super) fn groups<'a>(waves: &'a [Wave], nodes: &[(&NodeView, Flags)]) -> Vec
             Members::Selected(selector) => {
                 let (mine, others) = left.into_iter().partition(|n: &&NodeView| {
                     let label = |key: &str| n.labels.get(key);
-                    api::selector::matches_by(Some(selector), &label).unwrap_or(false)
+                    api::formats::selector::matches_by(Some(selector), &label).unwrap_or(false)
                 });
                 left = mine;
                 others
@@ -160,7 +160,7 @@ pub(crate) fn overlap(waves: &[Wave], nodes: &[(&NodeView, Flags)]) -> Option<St
     let (mut shared, mut named) = (vec![], vec![false; selectors.len()]);
     for (node, _) in nodes {
         let label = |key: &str| node.labels.get(key);
-        let picks = |s: &LabelSelector| api::selector::matches_by(Some(s), &label).unwrap_or(false);
+        let picks = |s: &LabelSelector| api::formats::selector::matches_by(Some(s), &label).unwrap_or(false);
         let by: Vec<bool> = selectors.iter().map(|(_, selector)| picks(selector)).collect();
         if by.iter().filter(|picked| **picked).count() > 1 {
             shared.push(&*node.name);

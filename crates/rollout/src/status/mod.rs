@@ -20,12 +20,12 @@ use crate::target::Target;
 use crate::view::{NodeView, own};
 use api::conditions::{self, Condition};
 use api::events::ControllerEvent;
+use api::formats::text::{MAX_ANSWER_CHARS, cut};
 use api::k8s::Time;
 use api::names::pool_condition::{
     CONFIG_PINNED, CONFIG_UNPROVED, DEGRADED, IMAGE_BUILD_DEGRADED, MEMBERSHIP_CONFLICT, NODE_DEGRADED,
     RENDER_DEGRADED, UPDATED, UPDATING,
 };
-use api::text::{MAX_ANSWER_CHARS, cut};
 use api::v1::{CertExpiry, ControllerCertificate, MachineConfigPool, MachineConfigPoolStatus, NamedRef};
 use events::{event, events};
 use texts::{
@@ -297,7 +297,7 @@ fn set_conflict(list: &mut Vec<Condition>, conflicts: &[String], now: &Time) -> 
     if conflicts.is_empty() && !conditions::is_true(list, MEMBERSHIP_CONFLICT) {
         return false;
     }
-    let message = api::text::statements(conflicts, NAMED_NODES);
+    let message = api::formats::text::statements(conflicts, NAMED_NODES);
     conditions::set(list, Condition::new(MEMBERSHIP_CONFLICT, !conflicts.is_empty(), "", message), now)
 }
 

@@ -8,8 +8,8 @@ use crate::node::Flags;
 use crate::target::{BuildState, Target};
 use crate::view::{NodeView, own};
 use api::conditions::{self, Condition};
+use api::formats::text::{MAX_NODE_WORDS, cut, names};
 use api::names::pool_condition::{NODE_DEGRADED, PINNED_IMAGE_SETS_DEGRADED, RENDER_DEGRADED};
-use api::text::{MAX_NODE_WORDS, cut, names};
 use api::v1::MachineConfigPool;
 
 /// The text about a config that has not proved itself. `served`: what machines get that boot for the first time; empty if

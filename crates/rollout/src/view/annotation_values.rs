@@ -5,8 +5,8 @@
 //! Source: <https://github.com/openshift/machine-config-operator/blob/HEAD/pkg/daemon/constants/constants.go>.
 
 use crate::view::Names;
+use api::formats::text::cut;
 use api::names::state;
-use api::text::cut;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;

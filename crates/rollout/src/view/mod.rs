@@ -9,16 +9,16 @@ pub(crate) mod roles;
 mod workload;
 
 pub use annotation_values::{CordonMark, DaemonState};
-pub use api::image_builds::{OsBuild, OsConfig};
+pub use api::images::image_builds::{OsBuild, OsConfig};
 pub use names::{Labels, Names};
 pub use workload::{BudgetView, EtcdMember, Owner, PodPhase, PodView};
 
 pub use api::names::own;
 
 use self::roles::{is_control_plane, is_etcd};
+use api::formats::text::{MAX_REASON_CHARS, cut};
 use api::k8s::{Node, ObjectMeta, Taint};
 use api::names::{JOINING_TAINT, JOINING_TAINT_EFFECT, UPDATE_TAINT, UPDATE_TAINT_EFFECT, annotation, label};
-use api::text::{MAX_REASON_CHARS, cut};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;

@@ -202,7 +202,8 @@ impl BudgetView {
     pub fn guards(&self, pod: &PodView) -> bool {
         let Some(selector) = self.selector.as_ref() else { return false };
         self.namespace == pod.namespace
-            && (api::selector::is_empty(selector)
-                || api::selector::matches_by(Some(selector), &|key| pod.labels.get(key)).unwrap_or(false))
+            && (api::formats::selector::is_empty(selector)
+                || api::formats::selector::matches_by(Some(selector), &|key| pod.labels.get(key))
+                    .unwrap_or(false))
     }
 }

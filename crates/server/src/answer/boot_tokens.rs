@@ -5,7 +5,7 @@
 //! written with the resource version that was checked. If the use cannot be written, the request gets no config (503;
 //! machines try again).
 //!
-//! What it is not: the rules of what a token allows, which are in `api::boot_token`.
+//! What it is not: the rules of what a token allows, which are in `api::first_boot::boot_token`.
 //!
 //! Assumption: whoever can write Secrets in the tokens' namespace may decide who boots.
 //!
@@ -13,7 +13,7 @@
 
 use crate::refusal::Refusal;
 use crate::watched_objects::WatchedObjects;
-use api::boot_token::{Record, Token, TokenRefusal, TokenUse, Verdict};
+use api::first_boot::boot_token::{Record, Token, TokenRefusal, TokenUse, Verdict};
 use client::call_within;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
@@ -105,7 +105,7 @@ impl BootTokens {
     }
 
     fn find(&self, token: &Token) -> Option<Arc<StoredToken>> {
-        let name = format!("{}{}", api::boot_token::NAME_PREFIX, token.id());
+        let name = format!("{}{}", api::first_boot::boot_token::NAME_PREFIX, token.id());
         self.tokens.read().unwrap_or_else(PoisonError::into_inner).get(&name).cloned().flatten()
     }
 
@@ -229,7 +229,7 @@ fn bearer(headers: &HeaderMap) -> Result<Token, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::boot_token::ENTROPY;
+    use api::first_boot::boot_token::ENTROPY;
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 

@@ -11,8 +11,8 @@
 use crate::prepared::document;
 use crate::refusal::SERVED;
 use crate::refusal::{Refusal, UnsupportedPart};
+use api::formats::text::hex;
 use api::names::annotation;
-use api::text::hex;
 use api::v1::MachineConfig;
 use ignition::{Config, File, Resource, Version};
 use serde_json::{Map, Value, json};

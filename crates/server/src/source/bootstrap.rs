@@ -255,7 +255,7 @@ impl Folder {
         };
         let text = String::from_utf8(bytes).map_err(|_| format!("{path} is not UTF-8"))?;
         // The error's own text quotes lines of the file, which may hold secrets.
-        api::yaml::from_str(&text).map(Some).map_err(|e| {
+        api::formats::yaml::from_str(&text).map(Some).map_err(|e| {
             let line = place(&e.to_string()).unwrap_or_default();
             format!("{path} does not match the schema of its kind{line}")
         })

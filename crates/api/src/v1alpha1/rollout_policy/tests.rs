@@ -24,8 +24,8 @@ fn stands_in(wanted: &Value, got: &Value, at: &str) {
 
 #[test]
 fn the_example_round_trips() {
-    let text: Value = crate::yaml::from_str(EXAMPLE).unwrap();
-    let policy: RolloutPolicy = crate::yaml::from_str(EXAMPLE).unwrap();
+    let text: Value = crate::formats::yaml::from_str(EXAMPLE).unwrap();
+    let policy: RolloutPolicy = crate::formats::yaml::from_str(EXAMPLE).unwrap();
     let written = serde_json::to_value(&policy).unwrap();
     stands_in(&text, &written, "");
     let again: RolloutPolicy = serde_json::from_value(written).unwrap();
@@ -53,7 +53,7 @@ fn a_status_round_trips() {
     let read: RolloutPolicyStatus = serde_json::from_value(status.clone()).unwrap();
     assert_eq!(serde_json::to_value(&read).unwrap(), status);
     // A stored object may lack everything; it must not end a watch.
-    let bare: RolloutPolicy = crate::yaml::from_str("metadata: {name: x}").unwrap();
+    let bare: RolloutPolicy = crate::formats::yaml::from_str("metadata: {name: x}").unwrap();
     assert_eq!((bare.spec, bare.status), (RolloutPolicySpec::default(), None));
 }
 

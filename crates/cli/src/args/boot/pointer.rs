@@ -23,7 +23,7 @@ pub(crate) struct Pointer {
     #[arg(long, value_name = "HOST")]
     pub(crate) host: Option<String>,
     /// The server's port
-    #[arg(long, value_name = "PORT", default_value_t = api::user_data::PORT)]
+    #[arg(long, value_name = "PORT", default_value_t = api::first_boot::user_data::PORT)]
     pub(crate) port: u16,
     /// The CA that machines trust (PEM) [default: from the ConfigMap machine-config-server-ca]
     #[arg(long, value_name = "FILE")]

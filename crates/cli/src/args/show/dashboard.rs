@@ -58,5 +58,6 @@ impl Dashboard {
 }
 
 fn net(text: &str) -> Result<IpNet, String> {
-    api::network::network(text).ok_or_else(|| "not an address or a range, such as 10.0.0.4/31".to_owned())
+    api::formats::network::network(text)
+        .ok_or_else(|| "not an address or a range, such as 10.0.0.4/31".to_owned())
 }

@@ -4,7 +4,7 @@ use crate::args::boot::token::{Token as Command, TokenCreate, TokenList, TokenRe
 use crate::output::Kind;
 use crate::{connect, exit, output};
 use anyhow::Context;
-use api::boot_token::Record;
+use api::first_boot::boot_token::Record;
 use api::names::annotation::FIRST_BOOT_NODES;
 use comfy_table::{Table, presets};
 use k8s_openapi::jiff::Timestamp;
@@ -147,8 +147,8 @@ async fn revoke(a: TokenRevoke) -> anyhow::Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::boot_token::{ENTROPY, Token, TokenUse};
-    use api::network::network;
+    use api::first_boot::boot_token::{ENTROPY, Token, TokenUse};
+    use api::formats::network::network;
     use k8s_openapi::jiff::SignedDuration;
 
     #[test]

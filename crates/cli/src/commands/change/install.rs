@@ -85,7 +85,7 @@ fn balancers(named: &[Balancer]) -> Option<Vec<IpNet>> {
 
 fn read_ca(path: &Path) -> anyhow::Result<Vec<u8>> {
     let pem = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    if api::pem::certificates(&String::from_utf8_lossy(&pem)).next().is_none() {
+    if api::formats::pem::certificates(&String::from_utf8_lossy(&pem)).next().is_none() {
         bail!("--api-server-ca {}: contains no PEM certificate", path.display());
     }
     Ok(pem)
@@ -101,7 +101,7 @@ fn write_files(folder: &Path, steps: &[Step]) -> anyhow::Result<()> {
         let mut text = String::new();
         for step in steps {
             text += "---\n";
-            text += &api::yaml::to_string::<Value>(&step.object)?;
+            text += &api::formats::yaml::to_string::<Value>(&step.object)?;
             if !text.ends_with('\n') {
                 text.push('\n');
             }
@@ -118,7 +118,7 @@ fn write_files(folder: &Path, steps: &[Step]) -> anyhow::Result<()> {
 fn pem(certificates: &[Vec<u8>]) -> Vec<u8> {
     certificates
         .iter()
-        .map(|der| api::pem::from_der(api::pem::CERTIFICATE, der))
+        .map(|der| api::formats::pem::from_der(api::formats::pem::CERTIFICATE, der))
         .collect::<String>()
         .into_bytes()
 }

@@ -22,7 +22,7 @@ pub(crate) async fn run(a: Build) -> anyhow::Result<u8> {
     let mut configs = vec![];
     for (origin, value) in given.extract_if(.., |(_, v)| is(v, "MachineOSConfig")) {
         let config: MachineOSConfig =
-            api::shape::read(&value).with_context(|| format!("{origin}: MachineOSConfig"))?;
+            api::formats::shape::read(&value).with_context(|| format!("{origin}: MachineOSConfig"))?;
         configs.push(config);
     }
     configs.retain(|c| a.pool.as_ref().is_none_or(|pool| *pool == c.spec.machine_config_pool.name));
@@ -42,7 +42,7 @@ pub(crate) async fn run(a: Build) -> anyhow::Result<u8> {
     };
     ::build::containerfile::check(&user)?;
     let cluster = given.iter().find(|(_, v)| is(v, "ControllerConfig"));
-    let cluster: Option<ControllerConfig> = cluster.map(|(_, v)| api::shape::read(v)).transpose()?;
+    let cluster: Option<ControllerConfig> = cluster.map(|(_, v)| api::formats::shape::read(v)).transpose()?;
     let templates = render::templates(a.templates.as_deref())?;
     let rendered = render::rendered(given, &templates, std::slice::from_ref(&pool))?;
     let rendered: &MachineConfig = rendered

@@ -40,7 +40,7 @@ pub(crate) async fn run(a: Render) -> anyhow::Result<u8> {
     let mut out = String::new();
     for mc in after.values() {
         out += if out.is_empty() { "" } else { "---\n" };
-        out += &api::yaml::to_string(mc)?;
+        out += &api::formats::yaml::to_string(mc)?;
     }
     std::io::stdout().lock().write_all(out.as_bytes())?;
     Ok(exit::OK)

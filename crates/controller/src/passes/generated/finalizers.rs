@@ -29,7 +29,7 @@ fn finalizer(name: &str) -> String {
     let readable: String = front.chars().take(3 + READABLE).collect();
     let mut short = readable.trim_end_matches(['-', '.']).to_owned();
     short.push('-');
-    short + &api::text::hex(Sha256::digest(name).iter().take(HASH)) + end
+    short + &api::formats::text::hex(Sha256::digest(name).iter().take(HASH)) + end
 }
 
 /// The finalizers for these names, if the object's differ.

@@ -330,10 +330,10 @@ async fn what_a_node_has_that_the_cache_does_not_know_stays() {
 #[tokio::test]
 async fn what_a_rendered_config_sends_its_nodes_to_stays() {
     let (registry, asked) = fake_registry(202).await;
-    let found = api::os_image::OsImage {
+    let found = api::images::os_image::OsImage {
         of: format!("{registry}/os:prod"),
         image: format!("{registry}/os@{DIGEST}"),
-        ..api::os_image::OsImage::default()
+        ..api::images::os_image::OsImage::default()
     };
     for config in
         [(own::OS_IMAGE, found.text()), (annotation::PRE_BUILT_IMAGE, format!("{registry}/os@{DIGEST}"))]

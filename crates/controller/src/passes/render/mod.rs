@@ -23,10 +23,10 @@ use crate::shared::Shared;
 use crate::watches::inputs;
 use api::conditions::Condition;
 use api::events::ControllerEvent;
+use api::formats::text::cut;
 use api::k8s::{LabelSelector, ResourceExt};
 use api::names::{CONTROLLER_CONFIG, WORKER, pool_condition};
 use api::render_reason::RenderReason;
-use api::text::cut;
 use api::v1::{MachineConfig, MachineConfigPool, MachineConfigPoolSpec};
 use client::call;
 use render::{Inputs, Mode, Overrides, Reason, RenderError, RenderPlan};
@@ -136,7 +136,8 @@ fn pools_of(name: &str, config: &Config, known: KnownObjects<'_>) -> Vec<String>
             let labels = object.metadata.labels.as_ref();
             let selects = |p: &MachineConfigPool| {
                 // The pool's own pass reports a selector that cannot be evaluated.
-                api::selector::matches(p.spec.machine_config_selector.as_ref(), labels).unwrap_or(true)
+                api::formats::selector::matches(p.spec.machine_config_selector.as_ref(), labels)
+                    .unwrap_or(true)
             };
             let pools = known.stores.pools.all();
             pools.iter().filter(|pool| selects(pool)).map(|pool| pool.name_any()).collect()
@@ -365,7 +366,7 @@ impl Rendering {
 
 /// The selector is present and empty, so it matches everything.
 fn selects_all(selector: &LabelSelector) -> bool {
-    api::selector::is_empty(selector)
+    api::formats::selector::is_empty(selector)
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub(super) fn rotation(bundle: &[u8], kubeconfig: &Value) -> Option<Rotation> {
             let name = certificate.subject().iter_common_name().next().and_then(|n| n.as_str().ok());
             new.push(name.unwrap_or_default().to_owned());
         }
-        ca.extend(api::pem::from_der(api::pem::CERTIFICATE, &pem.contents).into_bytes());
+        ca.extend(api::formats::pem::from_der(api::formats::pem::CERTIFICATE, &pem.contents).into_bytes());
     }
     let at_once = new.iter().any(|name| !CAN_WAIT.iter().any(|signer| name.contains(signer)));
     (!new.is_empty()).then_some(Rotation { ca, new, at_once })
@@ -70,7 +70,7 @@ pub(super) fn ca_of(kubeconfig: &Value) -> Vec<u8> {
 fn certificates(pem: &[u8]) -> impl Iterator<Item = Pem> {
     Pem::iter_from_buffer(pem)
         .flatten()
-        .filter(|p| p.label == api::pem::CERTIFICATE)
+        .filter(|p| p.label == api::formats::pem::CERTIFICATE)
         .collect::<Vec<_>>()
         .into_iter()
 }

@@ -31,8 +31,10 @@ pub(super) fn take_over(root: &Root, paths: &[String], bundle: &[u8]) -> Result<
     let read = |path: &str| -> Result<Option<Value>, String> {
         let text = root.text(path).map_err(|e| chain(&e))?;
         // Do not show the parser's message: it could quote a token.
-        text.map(|t| api::yaml::from_str(&t).map_err(|_| format!("{path} is not a kubeconfig; repair it")))
-            .transpose()
+        text.map(|t| {
+            api::formats::yaml::from_str(&t).map_err(|_| format!("{path} is not a kubeconfig; repair it"))
+        })
+        .transpose()
     };
     let mut taken = TakeOver::default();
     for path in paths {
@@ -52,7 +54,7 @@ pub(super) fn take_over(root: &Root, paths: &[String], bundle: &[u8]) -> Result<
         }
         let Some(rotation) = rotation(bundle, &kubeconfig) else { continue };
         let Some(new) = with_ca(kubeconfig, &rotation.ca) else { continue };
-        let text = api::yaml::to_string(&new).map_err(|_| format!("{path} cannot be rewritten"))?;
+        let text = api::formats::yaml::to_string(&new).map_err(|_| format!("{path} cannot be rewritten"))?;
         tracing::info!(path, certificates = ?rotation.new, "new signers of the API server");
         if put(root, path, text.as_bytes(), SECRET).map_err(|e| chain(&e))? {
             taken.written.push(path.clone());

@@ -4,7 +4,7 @@
 
 use crate::protocol::FailureKind;
 use api::events::AgentEvent;
-use api::text::chain;
+use api::formats::text::chain;
 use host::{Error, Scope};
 
 /// A failure of work on the host.

@@ -54,7 +54,7 @@ impl Machine {
     /// The annotations that the first boot left for the Node.
     pub(crate) fn first_annotations(&self) -> Result<BTreeMap<String, String>, MachineError> {
         let text = self.root.text(ANNOTATIONS_FILE)?.unwrap_or_default();
-        api::shape::read_bytes(text.as_bytes()).map_err(|e| {
+        api::formats::shape::read_bytes(text.as_bytes()).map_err(|e| {
             let remedy = "repair or remove the file";
             MachineError::degraded(format!("{ANNOTATIONS_FILE} is not a map of annotations ({e}); {remedy}"))
         })
@@ -68,7 +68,7 @@ impl Machine {
     /// The config that the config server left on the host, if it has this name.
     pub(crate) fn served(&self, name: &str) -> Result<Option<MachineConfig>, MachineError> {
         let Some(text) = self.root.text(SERVED_FILE)? else { return Ok(None) };
-        match api::shape::read_bytes::<MachineConfig>(text.as_bytes()) {
+        match api::formats::shape::read_bytes::<MachineConfig>(text.as_bytes()) {
             Ok(config) => Ok(Some(config).filter(|c| c.metadata.name.as_deref() == Some(name))),
             Err(error) => {
                 tracing::warn!(%error, "{SERVED_FILE} is not a MachineConfig");

@@ -4,7 +4,7 @@
 
 use super::{Machine, MachineError};
 use crate::protocol::EMPTY_CONFIG;
-use api::text::chain;
+use api::formats::text::chain;
 
 /// What runs of the units that ran before a change, and why people can no longer log in.
 pub(crate) type TrialState = (Vec<(String, host::UnitState)>, Option<String>);

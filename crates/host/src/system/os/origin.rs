@@ -5,7 +5,7 @@
 //!
 //! Source: <https://docs.rs/ostree-ext/latest/ostree_ext/container/struct.OstreeImageReference.html>.
 
-use api::image_name::is_digest;
+use api::formats::image_name::is_digest;
 use serde::{Deserialize, Serialize};
 
 use super::reference::Reference;

@@ -1,9 +1,9 @@
 //! What to do when an image cannot be pulled to this host. Pure.
 //!
-//! Not here: which trouble the words of a program tell of (see `api::registry_trouble`), want of room (see `repository_space`), nor
+//! Not here: which trouble the words of a program tell of (see `api::images::registry_trouble`), want of room (see `repository_space`), nor
 //! what an image that was pulled lacks (see `image_check`).
 
-use api::registry_trouble::RegistryTrouble;
+use api::images::registry_trouble::RegistryTrouble;
 
 /// What to do about a pull that failed with these words. `None`: nothing is known about them.
 pub(super) fn remedy(said: &str) -> Option<&'static str> {

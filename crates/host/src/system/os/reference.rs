@@ -94,7 +94,7 @@ impl Reference {
 
     /// Whether it names the image by its digest, so that it is the same one whenever it is pulled.
     pub(crate) fn has_digest(&self) -> bool {
-        api::image_name::is_by_digest(&self.image)
+        api::formats::image_name::is_by_digest(&self.image)
     }
 
     /// The same image by this digest, if it is one of a registry that is named by a tag or not at all.
@@ -102,7 +102,7 @@ impl Reference {
         if self.transport != REGISTRY || self.image.contains('@') {
             return self.clone();
         }
-        let name = api::image_name::repository(&self.image);
+        let name = api::formats::image_name::repository(&self.image);
         Self { image: format!("{name}@{digest}"), ..self.clone() }
     }
 

@@ -89,10 +89,10 @@ fn what_matters_and_cannot_be_read_is_an_error_that_names_it() {
         ("s.yaml", b"kind: Secret\ndata: {a: \"hunter2\n"),
     ]);
     for (name, word) in [("x.yaml", "x.yaml"), ("dump.tar.gz", "unpack"), ("nowhere.yaml", "cannot read")] {
-        let error = api::text::chain(&Dump::read(&[dir.path().join(name)]).unwrap_err());
+        let error = api::formats::text::chain(&Dump::read(&[dir.path().join(name)]).unwrap_err());
         assert!(error.contains(word), "{error}");
     }
-    let error = api::text::chain(&Dump::read(&[dir.path().join("s.yaml")]).unwrap_err());
+    let error = api::formats::text::chain(&Dump::read(&[dir.path().join("s.yaml")]).unwrap_err());
     assert!(!error.contains("hunter2"), "{error}");
     let empty = folder(&[("notes.txt", b"kind: Node")]);
     let error = Dump::read(&[empty.path().to_owned()]).unwrap_err().to_string();

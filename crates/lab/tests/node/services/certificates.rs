@@ -117,7 +117,7 @@ pub(super) async fn rotation(cluster: &Cluster, node: &NodeHandle) {
     // these CAs over would reach the API server no more.
     let own = "/etc/mco-lab/daemon.kubeconfig";
     for node in [node, &cluster.lab.node(1)] {
-        let mut config: Value = api::yaml::from_str(&node.read_file(own).await.unwrap()).unwrap();
+        let mut config: Value = api::formats::yaml::from_str(&node.read_file(own).await.unwrap()).unwrap();
         let entry = config["clusters"][0]["cluster"].as_object_mut().unwrap();
         let data = entry.remove("certificate-authority-data").unwrap();
         entry.insert("certificate-authority".to_owned(), json!("/etc/mco-lab/ca.crt"));
@@ -162,7 +162,7 @@ pub(super) async fn rotation(cluster: &Cluster, node: &NodeHandle) {
     rotate(&both, "true").await;
     let holds = async |certificate: &str| {
         for path in KUBECONFIGS {
-            let config: Value = api::yaml::from_str(&node.read_file(path).await.unwrap()).unwrap();
+            let config: Value = api::formats::yaml::from_str(&node.read_file(path).await.unwrap()).unwrap();
             let data = text(&config["clusters"][0]["cluster"]["certificate-authority-data"]);
             let pem = String::from_utf8(STANDARD.decode(data).unwrap()).unwrap();
             assert!(pem.contains(certificate.trim()), "{path} lacks the new CA: {pem}");

@@ -57,7 +57,7 @@ pub(super) async fn lies(vm: &VirtualMachine, registry: &Registry) {
     );
 
     let liar = LyingRegistry::start(registry, &a, Lie::Architecture).await;
-    let of_index = format!("sha256:{}", api::text::hex(&Sha256::digest(index())));
+    let of_index = format!("sha256:{}", api::formats::text::hex(&Sha256::digest(index())));
     let said = refused(vm, "another architecture", &liar.reference(&of_index)).await;
     assert!(said.contains("does not exist for this machine's architecture"), "{said}");
 }

@@ -4,9 +4,10 @@
 
 use super::{API_SERVER, CONFIG, Entries, MANAGED, OpenShift, platform};
 use crate::controller_config_values::ControllerConfigValues;
+use api::first_boot::server_tls;
+use api::formats::pem;
 use api::k8s::ByteString;
 use api::names::NAMESPACE;
-use api::{pem, server_tls};
 use serde_json::{Value, json};
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer, X509Certificate};

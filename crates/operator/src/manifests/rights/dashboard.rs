@@ -3,8 +3,8 @@
 use super::controller::read_by_controller;
 use super::objects::{READ, account, cluster_binding, cluster_role, named, role, rule};
 use super::{AGENT, CONTROLLER, DASHBOARD, OPERATOR, SERVER, SETTINGS_GROUP, VIEWER, who_reads_metrics};
-use api::boot_token;
 use api::definition::Defined as _;
+use api::first_boot::boot_token;
 use api::names::GROUP;
 use api::v1alpha1::RolloutPolicy;
 use serde_json::Value;

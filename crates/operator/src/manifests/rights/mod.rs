@@ -10,8 +10,8 @@ mod objects;
 mod operator;
 mod push_secrets;
 
-use api::boot_token;
 use api::definition::Defined as _;
+use api::first_boot::boot_token;
 use api::names::{CONTROLLER_CONFIG, GROUP, NAMESPACE};
 use api::v1alpha1::MachineConfigOperator;
 use serde_json::{Value, json};
@@ -51,10 +51,10 @@ pub(crate) fn installer(
     old_tokens: &[String],
     openshift: &[&str],
 ) -> Vec<Value> {
-    let (provider, boot) = (api::user_data::NAMESPACE, boot_token::NAMESPACE);
+    let (provider, boot) = (api::first_boot::user_data::NAMESPACE, boot_token::NAMESPACE);
     // With a label, so that an uninstallation sees that we have made it: the API server records no owner of an object without
     // fields.
-    let (label, value) = api::server_tls::MANAGED_BY;
+    let (label, value) = api::first_boot::server_tls::MANAGED_BY;
     let namespace = |name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {label: value}}});
     let mut all = vec![namespace(provider), namespace(boot)];
     all.extend(account(OPERATOR));

@@ -80,11 +80,17 @@ pub(super) fn operator_in_namespace() -> Vec<Value> {
     let parts = [CONTROLLER, SERVER, AGENT, DASHBOARD];
     let of_metrics = [&parts[..], &[OPERATOR]].concat().into_iter().map(monitoring::certificate);
     let of_metrics: Vec<String> = of_metrics.collect();
-    let mut certificates = vec![api::server_tls::CA, api::server_tls::SERVING, monitoring::CA];
+    let mut certificates =
+        vec![api::first_boot::server_tls::CA, api::first_boot::server_tls::SERVING, monitoring::CA];
     certificates.extend(of_metrics.iter().map(String::as_str));
     let moving = [TOKEN_MOVE, TOKEN_USE];
     let mut rules = vec![
-        named("", "configmaps", &[api::server_tls::CA, monitoring::CA], &["get", "list", "watch", "update"]),
+        named(
+            "",
+            "configmaps",
+            &[api::first_boot::server_tls::CA, monitoring::CA],
+            &["get", "list", "watch", "update"],
+        ),
         named(
             "",
             "configmaps",

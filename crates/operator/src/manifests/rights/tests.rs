@@ -30,7 +30,8 @@ fn nothing_is_allowed_wholesale_and_secrets_only_by_name_or_where_nothing_else_i
                 continue;
             }
             let reads = ["get", "list", "watch"].iter().any(|v| lists(&rule["verbs"], v));
-            let own = [api::user_data::NAMESPACE, boot_token::NAMESPACE].contains(&namespace.as_str());
+            let own =
+                [api::first_boot::user_data::NAMESPACE, boot_token::NAMESPACE].contains(&namespace.as_str());
             // Whoever gives a right has it: the names of push secrets are people's.
             let gives =
                 (part, namespace.as_str()) == (OPERATOR, NAMESPACE) && rule["verbs"] == json!(["get"]);
@@ -108,7 +109,7 @@ fn tokens_of_the_old_namespace_are_reached_by_name_and_only_while_there_are_some
             o["rules"].as_array().unwrap().iter().map(move |rule| (who.clone(), rule))
         });
         let certificates = |rule: &Value| {
-            let known = [api::server_tls::CA, BOOTSTRAP_TOKEN, PULL_SECRET];
+            let known = [api::first_boot::server_tls::CA, BOOTSTRAP_TOKEN, PULL_SECRET];
             known.iter().any(|name| lists(&rule["resourceNames"], name))
         };
         rules

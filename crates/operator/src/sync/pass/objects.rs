@@ -13,8 +13,8 @@ use crate::sync::objects::{
 };
 use crate::sync::plan::{self, Inputs};
 use crate::sync::{Stop, cluster};
+use api::formats::text::statements;
 use api::names::NAMESPACE;
-use api::text::statements;
 use client::{CallError, call_optional};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};

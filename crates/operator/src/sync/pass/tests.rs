@@ -60,7 +60,7 @@ fn a_controller_works_where_a_pod_of_it_is_available() {
 fn machines_join_unless_the_installation_is_somebody_elses() {
     let of = |spec: &str, outdated: bool| {
         let settings: MachineConfigOperator =
-            api::yaml::from_str(&format!("spec: {{image: x, {spec}}}")).unwrap();
+            api::formats::yaml::from_str(&format!("spec: {{image: x, {spec}}}")).unwrap();
         let seen = ClusterState { settings: Some(settings), ..ClusterState::default() };
         // Wherever a pass has stopped.
         let stopped = Stopped { step: Step::Settings, stop: Stop::Failed("nonsense".to_owned()) };

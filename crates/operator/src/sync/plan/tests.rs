@@ -47,7 +47,8 @@ fn what_is_wanted_follows_the_settings_so_that_the_rest_can_be_pruned() {
         "MutatingAdmissionPolicy machine-config-joining-nodes",
         "Role openshift-machine-config-operator-boot-tokens/machine-config-server",
     ] {
-        let name = name.replace("openshift-machine-config-operator-boot-tokens", api::boot_token::NAMESPACE);
+        let name = name
+            .replace("openshift-machine-config-operator-boot-tokens", api::first_boot::boot_token::NAMESPACE);
         assert!(full.contains(&name), "{name}: {full:?}");
     }
     let mut unique = full.clone();

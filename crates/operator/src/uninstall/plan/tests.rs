@@ -14,7 +14,7 @@ fn what_would_make_things_again_goes_first_and_what_others_made_stays() {
             annotation::CURRENT_CONFIG: "a", annotation::DESIRED_CONFIG: "a", annotation::STATE: "Done", "other": "x"}},
             "spec": {"taints": [{"key": "UpdateInProgress", "effect": "PreferNoSchedule"}, {"key": "machineconfig.dev/joining", "effect": "NoSchedule"}]}});
     let secret = |name: &str, managed: bool| {
-        let labels = if managed { json!({api::user_data::MANAGED: ""}) } else { json!({}) };
+        let labels = if managed { json!({api::first_boot::user_data::MANAGED: ""}) } else { json!({}) };
         json!({"kind": "Secret", "metadata": {"name": name, "labels": labels}})
     };
     let facts = Facts {
@@ -90,7 +90,7 @@ fn a_cluster_of_another_operator_is_left_as_it_is() {
         nodes: vec![json!({"metadata": {"name": "n", "annotations": {annotation::STATE: "Done"}},
                 "spec": {"taints": [{"key": "UpdateInProgress"}]}})],
         provider_secrets: vec![json!({"kind": "Secret",
-                "metadata": {"name": "worker-user-data-managed", "labels": {api::user_data::MANAGED: ""}}})],
+                "metadata": {"name": "worker-user-data-managed", "labels": {api::first_boot::user_data::MANAGED: ""}}})],
         namespaces: vec![theirs("Namespace", NAMESPACE, "cvo")],
         provider: Some(theirs("Namespace", "openshift-machine-api", "cvo")),
     };

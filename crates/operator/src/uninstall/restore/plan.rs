@@ -3,9 +3,9 @@
 //! What it is not: requests, or a clock (see `run`).
 
 use api::drain_request::config_of;
+use api::formats::text::{names, statements};
 use api::names::EMPTY_CONFIG;
 use api::names::label::ETCD_ROLE;
-use api::text::{names, statements};
 use api::v1::MachineConfigPool;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use rollout::view::{DaemonState, EtcdMember, NodeView};

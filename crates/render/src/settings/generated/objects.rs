@@ -99,13 +99,15 @@ impl<'a, T> Object<'a, T> {
         let selector: Result<Option<LabelSelector>, _> =
             match object.pointer("/spec/machineConfigPoolSelector") {
                 None | Some(Value::Null) => Ok(None),
-                Some(v) => api::shape::read(v).map(Some).map_err(|e| bad(e.to_string())),
+                Some(v) => api::formats::shape::read(v).map(Some).map_err(|e| bad(e.to_string())),
             };
         let pools = selector.and_then(|selector| {
             let mut pools = Vec::new();
             for (i, of) in facts.iter().enumerate() {
                 let labels = of.pool.metadata.labels.as_ref();
-                if api::selector::matches(selector.as_ref(), labels).map_err(|e| bad(e.to_string()))? {
+                if api::formats::selector::matches(selector.as_ref(), labels)
+                    .map_err(|e| bad(e.to_string()))?
+                {
                     pools.push(i);
                 }
             }

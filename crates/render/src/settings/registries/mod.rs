@@ -18,7 +18,7 @@ use crate::settings::registries::mirrors::{MirrorSets, MirrorUse};
 use crate::settings::registries::policy::{ACCEPT_ANYTHING, policy};
 use crate::settings::registries::scopes::{EffectiveScopes, check_scope, nested};
 use crate::settings::registries::signatures::Signatures;
-use api::image_name::repository;
+use api::formats::image_name::repository;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 

@@ -14,7 +14,7 @@ use crate::plan::prefetch::{self, Prefetch};
 use crate::policy::{self, Allowance, PolicyInput, PolicyPlan, PolicySubject, RejectedElsewhere};
 use crate::target::Target;
 use crate::view::NodeView;
-use api::text::{MAX_REASON_CHARS, cut};
+use api::formats::text::{MAX_REASON_CHARS, cut};
 use api::v1alpha1::{DrainEnd, PoolProgress};
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl<'a> Eval<'a> {
         let prefetch = prefetch::limit(input, nodes.len());
         let mut hold = if let Some(broken) = broken {
             Some(Hold::Selector { pool: broken.pool.clone(), error: broken.to_string() })
-        } else if spec.node_selector.as_ref().is_some_and(api::selector::is_empty) {
+        } else if spec.node_selector.as_ref().is_some_and(api::formats::selector::is_empty) {
             Some(Hold::SelectsAll)
         } else if goal.config.is_empty() {
             Some(Hold::NothingRendered)

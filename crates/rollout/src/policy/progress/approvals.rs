@@ -7,7 +7,7 @@ use crate::hold::Hold;
 use crate::policy::rejected_elsewhere::{RejectedElsewhere, holds_without_waves};
 use crate::policy::time;
 use crate::policy::waves::Group;
-use api::text::cut;
+use api::formats::text::cut;
 use api::v1alpha1::{PoolProgress, WaveApproval};
 
 /// A person's consent, as a pool's annotations hold it.

@@ -8,7 +8,7 @@ use crate::node::Flags;
 use crate::policy::waves::Group;
 use crate::policy::{Gate, GateCheck, earlier};
 use crate::view::NodeView;
-use api::text::cut;
+use api::formats::text::cut;
 use api::v1alpha1::{GateOutcome, GateResult, PoolProgress};
 use jiff::Timestamp;
 

@@ -22,7 +22,7 @@ use crate::policy::rejected_elsewhere::RejectedElsewhere;
 use crate::policy::waves::groups;
 use crate::policy::{Allowance, ChangeAsked, GateCheck, Policy, PolicyFacts, PolicyInput, earlier, time};
 use crate::view::NodeView;
-use api::text::cut;
+use api::formats::text::cut;
 use api::v1::MachineConfigPool;
 use api::v1alpha1::{GateOutcome, PoolProgress, RejectedConfig};
 use jiff::Timestamp;

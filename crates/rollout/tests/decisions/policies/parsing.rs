@@ -8,7 +8,7 @@ use rollout::policy::{Assigned, PolicyPool, Verdict, assign, changes_words_only,
 #[test]
 fn the_example_is_read_and_what_cannot_be_used_is_named_with_its_path() {
     let text = include_str!("../../../../../examples/policies/rollout-policy.yaml");
-    let policy: RolloutPolicy = api::yaml::from_str(text).unwrap();
+    let policy: RolloutPolicy = api::formats::yaml::from_str(text).unwrap();
     let policy = parse("workers", &policy.spec).unwrap();
     assert_eq!((policy.waves.len(), policy.gates.len(), policy.windows.len()), (3, 5, 1));
     assert!(policy.rolls_back && matches!(policy.waves[2].members, Members::Rest));

@@ -1,9 +1,9 @@
 //! The OS image that was built for a pool's config, so that a new machine boots into it directly. Pure.
 //!
 //! What it is not: the build (other controllers make MachineOSConfigs and MachineOSBuilds), which build belongs to a config
-//! and whether a new machine may have its image (see `api::image_builds`), and which config is served (see `served_config`).
+//! and whether a new machine may have its image (see `api::images::image_builds`), and which config is served (see `served_config`).
 
-use api::image_builds::{OsBuild, OsConfig, image_for_new_machines};
+use api::images::image_builds::{OsBuild, OsConfig, image_for_new_machines};
 use std::borrow::Borrow;
 
 /// The hosts of the cluster's own registry, which booting machines cannot reach.

@@ -12,7 +12,7 @@ use super::state::{ClusterState, Fetched, Sources, Unfetched, checked};
 use super::watches::{Change, Reader, WatchMessage};
 use crate::answer::respond::Shared;
 use crate::prepared::cache::{Freshness, Update};
-use api::image_builds::{OsBuild, OsConfig};
+use api::images::image_builds::{OsBuild, OsConfig};
 use api::v1::MachineConfig;
 use client::{call_within, chain, decode};
 use futures::{FutureExt as _, StreamExt as _};

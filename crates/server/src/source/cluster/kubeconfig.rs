@@ -78,7 +78,7 @@ pub fn kubeconfig(server: &str, credentials: &Credentials, bundle: Option<&[u8]>
         "current-context": "kubelet",
     });
     // The serializer's error could quote the token.
-    api::yaml::to_string(&value)
+    api::formats::yaml::to_string(&value)
         .map(String::into_bytes)
         .map_err(|_| "the kubeconfig cannot be written".to_owned())
 }
@@ -96,7 +96,7 @@ mod tests {
     fn the_clusters_bundle_goes_before_the_one_beside_the_token() {
         let ca = |credentials: &Credentials, bundle: Option<&[u8]>| {
             let text = kubeconfig("https://api:6443", credentials, bundle).unwrap();
-            let read: Value = api::yaml::from_str(std::str::from_utf8(&text).unwrap()).unwrap();
+            let read: Value = api::formats::yaml::from_str(std::str::from_utf8(&text).unwrap()).unwrap();
             assert_eq!(read["current-context"], "kubelet");
             assert_eq!(read["users"][0]["user"]["token"], "abc.def");
             assert_eq!(read["clusters"][0]["cluster"]["server"], "https://api:6443");

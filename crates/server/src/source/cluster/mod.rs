@@ -16,7 +16,7 @@ use crate::error::ServerError;
 use crate::listen::{ListenOptions, Listeners};
 use crate::prepared::cache::PreparedConfigs;
 use ::listen::Access;
-use api::boot_token;
+use api::first_boot::boot_token;
 use follow::Follower;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};

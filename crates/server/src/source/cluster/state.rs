@@ -10,7 +10,7 @@ use crate::source::cluster::built_image::{InternalRegistry, layered_image};
 use crate::source::cluster::kubeconfig::{Credentials, kubeconfig};
 use crate::source::cluster::served_config::served_config;
 use crate::watched_objects::WatchedObjects;
-use api::image_builds::{OsBuild, OsConfig};
+use api::images::image_builds::{OsBuild, OsConfig};
 use api::names::CONTROLLER_CONFIG;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@
 
 use super::CALL;
 use super::built_image::InternalRegistry;
-use api::boot_token;
+use api::first_boot::boot_token;
 use api::names::{CONTROLLER_CONFIG, GROUP, NAMESPACE};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use client::{Backoff, call_within, is_answered, watch_with_starts};

@@ -129,7 +129,9 @@ impl Loader {
 pub(super) fn find(root: &Root) -> Result<Loader, String> {
     match Probe(root).loader() {
         Ok(found) => found,
-        Err(error) => Err(format!("the boot loader cannot be examined: {}", api::text::chain(&error))),
+        Err(error) => {
+            Err(format!("the boot loader cannot be examined: {}", api::formats::text::chain(&error)))
+        }
     }
 }
 

@@ -73,7 +73,7 @@ fn os(why: impl Into<String>) -> OsError {
 
 impl From<FsError> for OsError {
     fn from(error: FsError) -> Self {
-        Self { killed: error.killed(), ..Self::new(api::text::chain(&error)) }
+        Self { killed: error.killed(), ..Self::new(api::formats::text::chain(&error)) }
     }
 }
 

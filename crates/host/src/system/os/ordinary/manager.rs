@@ -25,7 +25,7 @@ impl Manager {
     /// # Errors
     /// Why it has none that can be used.
     pub(super) fn find(root: &Root) -> Result<Self, String> {
-        let found = |path: &str| root.found(path).map_err(|e| api::text::chain(&e));
+        let found = |path: &str| root.found(path).map_err(|e| api::formats::text::chain(&e));
         if !found("/usr/bin/apt-get")?.is_absent() {
             return Ok(Self::Apt);
         }

@@ -3,8 +3,8 @@
 //! Not here: what the plans say (see `rollout`).
 
 use super::*;
+use api::images::os_image::OsImage;
 use api::names::own;
-use api::os_image::OsImage;
 
 /// A fake API server that has these objects, and sends the metadata of a kind alone to who asks for that.
 fn api_server(objects: &[Value]) -> Client {

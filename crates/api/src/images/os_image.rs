@@ -1,0 +1,133 @@
+//! What the controller has found out about the OS image of a rendered MachineConfig before a node goes there: kept on that config
+//! in [`own::OS_IMAGE`]. Annotations are not part of a rendered config's name, so the name stays that of the reference.
+//!
+//! A tag is resolved to a digest once, and every node that goes to the config takes the image by that digest, whatever the tag
+//! names meanwhile.
+//!
+//! What it is not: the look at the image (see `registry`), or what a rollout makes of it (see `rollout`).
+
+pub use crate::formats::image_name::is_by_digest;
+use crate::formats::image_name::{is_digest, repository};
+use crate::names::own;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What was found out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OsImage {
+    /// The `osImageURL` that this is about.
+    pub of: String,
+    /// The image by its digest; empty: not known.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub image: String,
+    /// The architectures that it is for; empty: not known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub architectures: Vec<String>,
+    /// The bytes of its layers as they are pulled; 0: not known.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub size: u64,
+    /// Why no node can run it; empty: nothing is known against it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub refused: String,
+    /// Why it is not known what it is; empty: it is.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub unknown: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+impl OsImage {
+    /// What the annotations of a config say about its image. What was found out about another one does not count.
+    pub fn read(annotations: Option<&BTreeMap<String, String>>, url: &str) -> Option<Self> {
+        let text = annotations?.get(own::OS_IMAGE)?;
+        serde_json::from_str::<Self>(text).ok().filter(|found| found.of == url)
+    }
+
+    /// The `osImageURL` that the annotations are about; empty if they are about none.
+    pub fn url(annotations: Option<&BTreeMap<String, String>>) -> String {
+        let text = annotations.and_then(|a| a.get(own::OS_IMAGE));
+        text.and_then(|text| serde_json::from_str::<Self>(text).ok()).unwrap_or_default().of
+    }
+
+    /// The annotation's value.
+    #[must_use]
+    pub fn text(&self) -> String {
+        serde_json::json!(self).to_string()
+    }
+
+    /// The image by its digest. An annotation cannot lead to another repository.
+    #[must_use]
+    pub fn by_digest(&self) -> Option<&str> {
+        let (name, digest) = self.image.split_once('@')?;
+        (is_digest(digest) && name == repository(&self.of)).then_some(self.image.as_str())
+    }
+}
+
+/// Whether an `osImageURL` names an image in a registry, so that it can be looked into: not a short name, and none of OSTree's
+/// forms, which say how a host verifies an image.
+#[must_use]
+pub fn is_in_registry(url: &str) -> bool {
+    let Some((host, rest)) = url.split_once('/') else { return false };
+    let is_host = match host.rsplit_once(':') {
+        // Another colon is of OSTree's words, or of an IPv6 address in brackets.
+        Some((name, port)) => {
+            !name.is_empty() && (name.starts_with('[') || !name.contains(':')) && port.parse::<u16>().is_ok()
+        }
+        None => host.contains('.') || host == "localhost",
+    };
+    is_host && !rest.is_empty() && !rest.starts_with('/') && !url.contains(char::is_whitespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_out_is_read_for_that_image_only() {
+        let image = format!("q.io:5000/os@sha256:{}", "0a".repeat(32));
+        let found = OsImage { of: "q.io:5000/os:1".to_owned(), image: image.clone(), ..OsImage::default() };
+        assert_eq!(found.by_digest(), Some(image.as_str()));
+        let notes = BTreeMap::from([(own::OS_IMAGE.to_owned(), found.text())]);
+        assert_eq!(OsImage::read(Some(&notes), "q.io:5000/os:1"), Some(found.clone()));
+        assert_eq!(OsImage::read(Some(&notes), "q.io:5000/os:2"), None);
+        assert_eq!(OsImage::read(None, "q.io:5000/os:1"), None);
+        for image in [
+            image.replace("/os@", "/evil@"),
+            image.replace("0a", "0"),
+            image.replace("0a", "0A"),
+            "q.io:5000/os:2".to_owned(),
+            String::new(),
+        ] {
+            assert_eq!(OsImage { image, ..found.clone() }.by_digest(), None);
+        }
+        let broken = BTreeMap::from([(own::OS_IMAGE.to_owned(), "{".to_owned())]);
+        assert_eq!(OsImage::read(Some(&broken), "q.io:5000/os:1"), None);
+    }
+
+    #[test]
+    fn only_names_with_a_registry_are_looked_into() {
+        for (url, is) in [
+            ("q.io/os:1", true),
+            ("q.io:5000/os@sha256:1", true),
+            ("localhost/os", true),
+            ("registry:5000/os", true),
+            ("os:1", false),
+            ("team/os", false),
+            ("", false),
+            ("fake:2", false),
+            ("ostree-image-signed:docker://q.io/os", false),
+            ("docker://q.io/os", false),
+            ("ostree-unverified-registry:q.io/os", false),
+            ("ostree-unverified-registry:q.io:5000/os", false),
+            ("ostree-image-signed:registry:q.io:5000/os", false),
+            ("ostree-remote-registry:lab:q.io:5000/os", false),
+            ("[::1]:5000/os", true),
+        ] {
+            assert_eq!(is_in_registry(url), is, "{url}");
+        }
+    }
+}
