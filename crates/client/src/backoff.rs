@@ -38,6 +38,12 @@ impl Backoff {
     }
 }
 
+/// A time to wait before something that many do, and nobody needs at once: between three quarters of `longest` and all of it, so that
+/// they do not come back at the same time.
+pub fn spread(longest: Duration) -> Duration {
+    longest.mul_f64(0.75 + jitter() / 4.0)
+}
+
 /// A number in `0.0..1.0`, different in each process and call; its source is the hasher's random keys. Good enough for
 /// waits, but not for anything that must be unpredictable.
 pub fn jitter() -> f64 {
@@ -81,6 +87,14 @@ impl kube::runtime::utils::Backoff for Series {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waits_of_many_are_spread_over_a_quarter() {
+        let all: Vec<Duration> = (0..200).map(|_| spread(Duration::from_secs(4))).collect();
+        let (first, last) = (all.iter().min().unwrap(), all.iter().max().unwrap());
+        assert!(*first >= Duration::from_secs(3) && *last <= Duration::from_secs(4), "{first:?} {last:?}");
+        assert!(*last - *first > Duration::from_millis(500), "{first:?} {last:?}");
+    }
     use kube::runtime::utils::Backoff as _;
 
     #[tokio::test(start_paused = true)]

@@ -22,7 +22,7 @@ mod watch_starts;
 mod watch_status;
 mod watch_stream;
 
-pub use backoff::{Backoff, Series, jitter};
+pub use backoff::{Backoff, Series, jitter, spread};
 pub use call::{CallError, REQUEST_TIMEOUT, call, call_optional, call_within, if_found};
 pub use chain::{chain, chain_without_refusal};
 pub use decode::decode;

@@ -11,10 +11,11 @@ use crate::protocol::clock::Moment;
 use crate::protocol::join::{self, Membership};
 use crate::protocol::{ConfigPair, Cost, EMPTY_CONFIG, FailureKind, Job};
 use api::names::annotation;
-use client::jitter;
+use client::spread;
+use std::time::Duration;
 
 /// How often a node without a pool, or a pool without a config, is checked again.
-const JOIN_POLL: jiff::SignedDuration = jiff::SignedDuration::from_secs(15);
+const JOIN_POLL: Duration = Duration::from_secs(15);
 
 impl Agent {
     pub(super) async fn adopt_file(&mut self) -> Next {
@@ -109,6 +110,7 @@ impl Agent {
 
     fn not_yet(&self, why: &str) -> Next {
         tracing::info!(%why, "waiting for a config");
-        Next::Wait(Some(Moment::now() + JOIN_POLL.mul_f64(0.5 + jitter() / 2.0)))
+        let wait = jiff::SignedDuration::try_from(spread(JOIN_POLL)).unwrap_or_default();
+        Next::Wait(Some(Moment::now() + wait))
     }
 }

@@ -7,7 +7,7 @@
 //! Source: <https://kubernetes.io/docs/reference/access-authn-authz/node/>.
 
 use crate::error::DaemonError;
-use client::jitter;
+use client::spread;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use std::path::{Path, PathBuf};
@@ -122,7 +122,7 @@ impl Identity {
     /// Returns when a file of the credentials has changed.
     pub(crate) async fn renewed(files: Vec<(PathBuf, Option<SystemTime>)>) {
         loop {
-            tokio::time::sleep(CHECK_PERIOD.mul_f64(0.75 + jitter() / 4.0)).await;
+            tokio::time::sleep(spread(CHECK_PERIOD)).await;
             if let Some(file) = changed(&files) {
                 tracing::info!(file = %file.display(), "the credentials have changed");
                 return;

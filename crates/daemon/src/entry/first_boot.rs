@@ -17,7 +17,7 @@ use crate::node::machine::{ANNOTATIONS_FILE, SERVED_FILE};
 use crate::protocol::EMPTY_CONFIG;
 use api::names::annotation;
 use api::v1::{MachineConfig, MachineConfigSpec};
-use client::jitter;
+use client::spread;
 use desired::{arguments, by_digest, in_image, with_image};
 use host::{Change, DesiredOs, DisruptionPolicy, Facts, Host, Irreconcilable, Names, OsStatus, RebootStatus};
 use std::collections::BTreeMap;
@@ -89,7 +89,7 @@ pub async fn first_boot(
             Ok(Err(error)) => error,
             Err(error) => DaemonError::FirstBoot { why: format!("the work ended abnormally: {error}") },
         };
-        let wait = RETRY.mul_f64(0.75 + jitter() / 4.0);
+        let wait = spread(RETRY);
         tracing::error!(%error, again_in = ?wait, "the first boot is not complete; it is retried, and the \
             kubelet waits for it");
         if shutdown.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {

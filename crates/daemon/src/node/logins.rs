@@ -10,7 +10,7 @@
 
 use crate::cluster::calls::Cluster;
 use api::names::annotation;
-use client::jitter;
+use client::spread;
 use futures::StreamExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub(crate) async fn watch(root_mount: PathBuf, cluster: Cluster, shutdown: Cance
             said = true;
             tracing::info!(%error, "logins by SSH are not recorded: systemd-logind does not answer");
         }
-        let wait = AGAIN.mul_f64(0.75 + jitter() / 4.0);
+        let wait = spread(AGAIN);
         if shutdown.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
             return;
         }

@@ -10,7 +10,7 @@ use crate::cluster::calls::Cluster;
 use crate::cluster::own_node::{NodeUpdates, watch_anew};
 use api::k8s::{Node, ResourceExt, Time};
 use api::v1::{MachineConfigNode, MachineConfigPool, PinnedImageSet};
-use client::{Backoff, CallError, jitter};
+use client::{Backoff, CallError, jitter, spread};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use host::Root;
@@ -125,7 +125,7 @@ impl Manager {
             }
             tokio::time::sleep(SPREAD.mul_f64(jitter())).await;
             match self.reconcile(sets).await {
-                Ok(next) => next.mul_f64(0.75 + jitter() / 4.0),
+                Ok(next) => spread(next),
                 Err(error) => {
                     tracing::warn!(
                         error = error.chain(),
@@ -359,7 +359,7 @@ pub(crate) async fn follow_sets(client: Client, sender: watch::Sender<Option<Vec
             }
         };
         tracing::debug!(why, "PinnedImageSets");
-        tokio::time::sleep(NOT_INSTALLED.mul_f64(0.5 + jitter() / 2.0)).await;
+        tokio::time::sleep(spread(NOT_INSTALLED)).await;
     }
 }
 

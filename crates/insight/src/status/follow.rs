@@ -20,7 +20,7 @@ use api::k8s::ObjectMeta;
 use api::rendered::owning_pool;
 use api::v1::{ControllerConfig, MachineConfigPool, PinnedImageSet};
 use api::v1alpha1::RolloutPolicy;
-use client::CallError;
+use client::{CallError, call_within};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kind::Kind;
@@ -353,9 +353,10 @@ async fn unanswered(client: &Client, error: CallError) -> FollowError {
     if !matches!(error, CallError::Timeout { .. }) {
         return FollowError::Call(error);
     }
-    match tokio::time::timeout(VERSION_LIMIT, client.apiserver_version()).await {
-        Ok(Ok(_) | Err(kube::Error::Api(_))) => FollowError::Call(error),
-        Ok(Err(_)) | Err(_) => FollowError::Late,
+    let version = client.apiserver_version();
+    match call_within(VERSION_LIMIT, || "ask the API server for its version".to_owned(), version).await {
+        Err(none) if none.code().is_none() => FollowError::Late,
+        Ok(_) | Err(_) => FollowError::Call(error),
     }
 }
 
