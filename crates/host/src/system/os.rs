@@ -163,10 +163,11 @@ impl fmt::Debug for Token {
 /// Its changes take effect at the next boot, with two exceptions: [`OsBackend::apply_live`] brings packages into the running system,
 /// and on hosts without images [`OsBackend::stage`] installs packages there at once. These hosts reboot nevertheless.
 ///
-/// What needs a network is fetched before the drain and outside of the journal, by [`OsBackend::fetch`], with two exceptions, which
-/// [`OsBackend::stage`] fetches on a node that is drained: an image, where a bootc is too old for `bootc internals ostree-container`
-/// and there is no `ostree container`; and for rpm-ostree the packages of another kernel, if they come from the host's repositories
-/// and not from an extensions image. No command of these programs fetches them without staging.
+/// What needs a network is fetched before the drain and outside of the journal, by [`OsBackend::fetch`], with three exceptions, which
+/// [`OsBackend::stage`] fetches on a node that is drained, because no command of these programs fetches them without staging. bootc
+/// asks the registry for the manifest of an image that is named by a tag, and older versions of any image. A bootc that has no `bootc
+/// internals ostree-container` fetches the whole image then, if there is no `ostree container`. rpm-ostree fetches the packages of
+/// another kernel if they come from the host's repositories and not from an extensions image, and may refresh the repositories' lists.
 ///
 /// A change is made by one process, which calls `fetch`, `mark` and `stage` in this order, with the same deployment. An earlier process
 /// may have fetched before the drain; then this `fetch` finds everything there. A change that a crash interrupted is undone, and not

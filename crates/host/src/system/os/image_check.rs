@@ -43,9 +43,9 @@ const BUILD_VERSIONS: &str = "io.openshift.build.versions";
 /// (<https://kubernetes.io/releases/version-skew-policy/#kubelet>).
 const OLDEST: u32 = 3;
 
-/// What `ostree container` is asked for the configuration of an image that was fetched.
-pub(super) fn metadata_command(image: &str) -> [&str; 6] {
-    ["image", "metadata", "--repo", REPO, "--config", image]
+/// What `ostree container image` is asked for the configuration of an image that was fetched.
+pub(super) fn metadata_command(image: &str) -> [&str; 5] {
+    ["metadata", "--repo", REPO, "--config", image]
 }
 
 /// The version of the kubelet that the labels name.

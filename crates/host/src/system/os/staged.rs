@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::disk::attributes::PRIVATE;
 use crate::disk::root::Root;
 use crate::paths::STAGED;
-use crate::system::os::{Deployment, OsError};
+use crate::system::os::{DEPLOYMENTS, Deployment, OsError};
 
 #[derive(Serialize, Deserialize)]
 struct Staged {
@@ -18,15 +18,18 @@ struct Staged {
     id: String,
     /// Its kernel arguments. They are in no file that is made for reading before OSTree finalises it.
     arguments: Vec<String>,
-    /// SHA-256 of the deployment that was asked for, if all of it is staged. `None`: more commands may have to follow.
+    /// SHA-256 of the deployment that was requested and of OSTree's record of what is staged for it, if all of it is staged.
+    /// `None`: more commands may have to follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    asked: Option<String>,
+    complete: Option<String>,
 }
 
-/// What identifies a deployment that is asked for. It reveals none of its kernel arguments.
-fn digest(asked: &Deployment) -> Result<String, OsError> {
-    let json = serde_json::to_vec(asked).map_err(|e| OsError::new(e.to_string()))?;
-    Ok(desired::sha256(&json))
+/// What is different if another deployment is requested, or if somebody has staged something since. OSTree gives a deployment that is
+/// staged later the id of one that was dropped, so the id alone does not tell.
+fn digest(root: &Root, requested: &Deployment) -> Result<String, OsError> {
+    let mut all = serde_json::to_vec(requested).map_err(|e| OsError::new(e.to_string()))?;
+    all.extend(root.read_if_there(DEPLOYMENTS[1])?.unwrap_or_default());
+    Ok(desired::sha256(&all))
 }
 
 fn recorded(root: &Root) -> Result<Option<Staged>, OsError> {
@@ -47,18 +50,26 @@ pub(super) fn forget(root: &Root) -> Result<(), OsError> {
 
 /// Records a deployment that the agent staged.
 pub(super) fn record(root: &Root, id: &str, arguments: &[String]) -> Result<(), OsError> {
-    write(root, &Staged { id: id.to_owned(), arguments: arguments.to_vec(), asked: None })
+    write(root, &Staged { id: id.to_owned(), arguments: arguments.to_vec(), complete: None })
 }
 
-/// Records a deployment that the agent staged, and that it has all that was asked for.
+/// Records a deployment that the agent staged, and that it has all that was requested.
 pub(super) fn record_complete(
     root: &Root,
     id: &str,
     arguments: &[String],
-    asked: &Deployment,
+    requested: &Deployment,
 ) -> Result<(), OsError> {
-    let asked = Some(digest(asked)?);
-    write(root, &Staged { id: id.to_owned(), arguments: arguments.to_vec(), asked })
+    let complete = Some(digest(root, requested)?);
+    write(root, &Staged { id: id.to_owned(), arguments: arguments.to_vec(), complete })
+}
+
+/// Called when a change begins: what an earlier one has staged may be a part of it only.
+pub(super) fn begin_change(root: &Root) -> Result<(), OsError> {
+    match recorded(root)? {
+        Some(staged) if staged.complete.is_some() => write(root, &Staged { complete: None, ..staged }),
+        _ => Ok(()),
+    }
 }
 
 fn write(root: &Root, staged: &Staged) -> Result<(), OsError> {
@@ -66,10 +77,12 @@ fn write(root: &Root, staged: &Staged) -> Result<(), OsError> {
     Ok(root.write_bytes(STAGED, &json, PRIVATE)?)
 }
 
-/// Whether this deployment is all that was asked for: a command that stages it again would change nothing.
-pub(super) fn is_complete(root: &Root, id: &str, asked: &Deployment) -> Result<bool, OsError> {
-    let digest = digest(asked)?;
-    Ok(recorded(root)?.is_some_and(|s| s.id == id && s.asked.as_ref() == Some(&digest)))
+/// Whether this staged deployment is all that was requested, so that nothing is left to do.
+pub(super) fn is_complete(root: &Root, id: &str, requested: &Deployment) -> Result<bool, OsError> {
+    let Some(staged) = recorded(root)?.filter(|s| s.id == id && s.complete.is_some()) else {
+        return Ok(false);
+    };
+    Ok(staged.complete == Some(digest(root, requested)?))
 }
 
 /// The kernel arguments of this deployment, if the agent staged it.

@@ -53,6 +53,8 @@ const SETTINGS: Attributes = Attributes { mode: 0o644, uid: 0, gid: 0 };
 pub struct BootLoader {
     root: Root,
     programs: Box<dyn Programs>,
+    /// What this process has staged since the last token.
+    staged: Option<Deployment>,
 }
 
 /// What undo needs: everything that a change of the arguments writes, as it was.
@@ -81,7 +83,7 @@ impl BootLoader {
     /// The back end of this host, which runs the host's programs with `programs`.
     #[must_use]
     pub fn new(root: Root, programs: Box<dyn Programs>) -> Self {
-        Self { root, programs }
+        Self { root, programs, staged: None }
     }
 
     /// The boot loader of a host, if kernel arguments can be changed there.
@@ -293,6 +295,7 @@ impl OsBackend for BootLoader {
 
     /// Also removes what a write that was interrupted left: it may hold a password, and an undo may find nothing else.
     fn mark(&mut self) -> Result<Token, OsError> {
+        self.staged = None;
         let loader = self.loader()?;
         let mut paths = self.files(&loader)?;
         paths.extend(match loader {
@@ -309,12 +312,17 @@ impl OsBackend for BootLoader {
     }
 
     fn stage(&mut self, target: &Deployment) -> Result<(), OsError> {
+        if self.staged.as_ref() == Some(target) {
+            return Ok(());
+        }
         let loader = self.loader()?;
         let had = self.own(&loader)?;
         let status = self.status()?;
         let host = without(&status.next().kernel_arguments, &had);
         let own = after(&target.kernel_arguments, &host);
-        self.change(&loader, &had, &own)
+        self.change(&loader, &had, &own)?;
+        self.staged = Some(target.clone());
+        Ok(())
     }
 
     fn has_undo_data(&self) -> Result<bool, OsError> {
@@ -359,6 +367,7 @@ impl OsBackend for BootLoader {
     fn undo(&mut self, before: &Token) -> Result<(), OsError> {
         let before: Before = serde_json::from_str(&before.0)
             .map_err(|e| os(format!("the journal's token of the boot loader cannot be read: {e}")))?;
+        self.staged = None;
         let loader = self.loader()?;
         let own = self.own(&loader)?;
         if let Loader::Entries(found) = &loader {

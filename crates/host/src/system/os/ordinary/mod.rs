@@ -54,6 +54,8 @@ pub struct OrdinaryHost {
     /// What this process has resolved and downloaded for the change that it makes next, or has found resolved and downloaded by an
     /// earlier process. It is part of the next token until it is staged.
     fetched: Option<Fetched>,
+    /// What this process has staged since the last token, with all that belongs to it.
+    staged: Option<Deployment>,
 }
 
 /// What a change of packages does, in exact versions.
@@ -111,7 +113,7 @@ impl OrdinaryHost {
     /// The back end of this host. `programs`: runs the host's programs, for the boot loader and for packages.
     #[must_use]
     pub fn new(root: Root, loader: Box<dyn Programs>, programs: Box<dyn Programs>) -> Self {
-        Self { loader: BootLoader::new(root.clone(), loader), root, programs, fetched: None }
+        Self { loader: BootLoader::new(root.clone(), loader), root, programs, fetched: None, staged: None }
     }
 
     /// What changes its packages, for people.
@@ -265,6 +267,7 @@ impl OsBackend for OrdinaryHost {
     }
 
     fn mark(&mut self) -> Result<Token, OsError> {
+        self.staged = None;
         let loader = if self.has_loader() { Some(self.loader.mark()?) } else { None };
         let packages = self.fetched.as_ref().map(|f| f.packages.clone()).unwrap_or_default();
         let record = Record::read(&self.root)?;
@@ -275,15 +278,14 @@ impl OsBackend for OrdinaryHost {
     }
 
     fn stage(&mut self, target: &Deployment) -> Result<(), OsError> {
+        if self.staged.as_ref() == Some(target) {
+            return Ok(());
+        }
         let had = Record::read(&self.root)?;
         // What an earlier process has fetched and written down is not read here: the token would not have it, so an undo would
         // leave the packages installed.
         let fetched = self.fetched.take().filter(|f| f.leads(&had, target));
         let Some(Fetched { packages, after, .. }) = fetched else {
-            // It was staged before, by this process or another one.
-            if self.status()?.next() == target {
-                return Ok(());
-            }
             return Err(os(
                 "this process did not fetch the packages of the change before it, so nothing is changed",
             ));
@@ -304,6 +306,7 @@ impl OsBackend for OrdinaryHost {
         if changes && had.kernel_type != target.kernel_type {
             self.set_default(&target.kernel_type)?;
         }
+        self.staged = Some(target.clone());
         Ok(())
     }
 
@@ -321,6 +324,7 @@ impl OsBackend for OrdinaryHost {
 
     fn undo(&mut self, before: &Token) -> Result<(), OsError> {
         let before = read(before)?;
+        self.staged = None;
         self.change_back(&before.packages)?;
         if let Some(path) = before.default_kernel {
             self.grubby(&format!("--set-default={path}"))?;

@@ -21,13 +21,19 @@ use crate::system::os::{
 use crate::system::pull::Pull;
 use std::time::Duration;
 
-/// How commands for container images begin where bootc has them and OSTree does not (bootc's `internals` in
-/// <https://github.com/bootc-dev/bootc/blob/main/crates/lib/src/cli.rs>), and how bootc is asked whether it has them.
+/// How commands for container images begin.
+const BY_OSTREE: [&str; 2] = [OSTREE, "container"];
+/// How they begin where bootc is installed without that command (<https://github.com/bootc-dev/bootc/blob/main/crates/lib/src/cli.rs>,
+/// `InternalsOpts`), and how bootc is asked whether it is new enough.
 const BY_BOOTC: [&str; 3] = [BOOTC, "internals", "ostree-container"];
 const BY_BOOTC_HELP: [&str; 3] = ["internals", "ostree-container", "--help"];
 
 /// What a program says of a command that it does not know: clap's words, now and in former versions.
 const UNKNOWN_COMMAND: [&str; 2] = ["unrecognized subcommand", "wasn't recognized"];
+
+fn is_unknown_command(error: &OsError) -> bool {
+    UNKNOWN_COMMAND.iter().any(|said| error.why.contains(said))
+}
 
 /// Where OSTree's repository has the names of layers.
 const LAYERS: &str = "/ostree/repo/refs/heads/ostree/container/blob";
@@ -38,14 +44,31 @@ const LAYER: &str = "ostree/container/blob";
 const KEPT: &str = "machine-config/arrived";
 
 impl OstreeHost {
-    /// How commands for container images begin on this host: a program, and its first words. `None`: none of its programs has
-    /// them, so an image can only be staged, and not fetched before that.
+    /// How commands for container images begin on this host: a program, and its first arguments. `None`: none of its programs has
+    /// such commands, so an image can only be staged, and not fetched before that. bootc is asked once.
     fn container_command(&mut self) -> Result<Option<&'static [&'static str]>, OsError> {
-        if !self.root.found(CONTAINER)?.is_absent() {
-            return Ok(Some(&[OSTREE, "container"]));
+        if let Some(known) = self.container_command {
+            return Ok(known);
         }
-        let has_them = self.images == Images::Bootc && self.programs.run(BOOTC, &BY_BOOTC_HELP, ASK).is_ok();
-        Ok(has_them.then_some(&BY_BOOTC))
+        let command = if !self.root.found(CONTAINER)?.is_absent() {
+            Some(&BY_OSTREE[..])
+        } else if self.images == Images::Bootc {
+            match self.run(BOOTC, &BY_BOOTC_HELP, ASK) {
+                Ok(_) => Some(&BY_BOOTC[..]),
+                Err(error) if is_unknown_command(&error) => None,
+                Err(error) => return Err(error),
+            }
+        } else {
+            None
+        };
+        self.container_command = Some(command);
+        Ok(command)
+    }
+
+    /// A whole command for container images, with its program. Where none has such commands, OSTree says so.
+    fn for_container<'a>(&mut self, args: &[&'a str]) -> Result<Vec<&'a str>, OsError> {
+        let command = self.container_command()?.unwrap_or(&BY_OSTREE);
+        Ok([command, &["image"], args].concat())
     }
 
     /// Runs a command for container images. It writes to the read-only `/sysroot`, and does not see to that itself.
@@ -55,8 +78,7 @@ impl OstreeHost {
         limit: Duration,
         pull: &Pull,
     ) -> Result<String, OsError> {
-        let begin = self.container_command()?.unwrap_or(&[OSTREE, "container"]);
-        let command: Vec<&str> = begin.iter().chain(&["image"]).chain(args).copied().collect();
+        let command = self.for_container(args)?;
         self.run_writable(&command, limit, pull)
     }
 
@@ -65,8 +87,8 @@ impl OstreeHost {
         let mut all = vec!["--mount", "/bin/sh", "-c", WRITABLE, "sh"];
         all.extend(command);
         let done = self.fetched(UNSHARE, &all, limit, pull)?;
-        let (program, words) = command.split_first().unwrap_or((&OSTREE, &[]));
-        Self::heard(program, words, done)
+        let (program, args) = command.split_first().unwrap_or((&OSTREE, &[]));
+        Self::heard(program, args, done)
     }
 
     /// Fetches the image of a deployment, if it is another one than that of the next boot.
@@ -140,13 +162,12 @@ impl OstreeHost {
     /// Checks an image that was fetched: whether it can be this host's OS.
     pub(super) fn check_image(&mut self, reference: &Reference, pull: &Pull) -> Result<(), OsError> {
         let image = reference.place();
-        let begin = self.container_command()?.unwrap_or(&[OSTREE, "container"]);
-        let (program, words) = begin.split_first().unwrap_or((&OSTREE, &[]));
-        let words = [words, &image_check::metadata_command(&image)].concat();
-        let configuration = match self.run(program, &words, ASK) {
+        let command = self.for_container(&image_check::metadata_command(&image))?;
+        let (program, args) = command.split_first().unwrap_or((&OSTREE, &[]));
+        let configuration = match self.run(program, args, ASK) {
             Ok(text) => text,
             // Versions before 0.13 of ostree-ext cannot be asked. They check it when they stage.
-            Err(error) if UNKNOWN_COMMAND.iter().any(|said| error.why.contains(said)) => return Ok(()),
+            Err(error) if is_unknown_command(&error) => return Ok(()),
             Err(error) => return Err(error),
         };
         image_check::check(&configuration, std::env::consts::ARCH, pull.cluster())

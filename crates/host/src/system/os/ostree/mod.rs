@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! bootc status --json | ostree admin status, origin files ─► status
-//! fetch: ostree container image pull
+//! fetch: ostree container image pull, by bootc where OSTree has no such command
 //! stage: bootc switch, or nothing for an image that was pulled, then ostree admin deploy --stage with the arguments
 //! undo:  ostree admin undeploy, or set-default if the new deployment has booted
 //! ```
@@ -72,13 +72,15 @@ pub(crate) struct OstreeHost {
     root: Root,
     programs: Box<dyn Programs>,
     images: Images,
+    /// How commands for container images begin, once that was asked.
+    container_command: Option<Option<&'static [&'static str]>>,
 }
 
 impl OstreeHost {
     /// The back end of this host, which runs the host's programs with `programs`.
     #[must_use]
     pub(crate) fn new(root: Root, programs: Box<dyn Programs>, images: Images) -> Self {
-        Self { root, programs, images }
+        Self { root, programs, images, container_command: None }
     }
 
     fn run(&mut self, program: &str, args: &[&str], limit: Duration) -> Result<String, OsError> {
@@ -257,8 +259,9 @@ impl OsBackend for OstreeHost {
 
     fn mark(&mut self) -> Result<Token, OsError> {
         let all = self.ask()?;
-        if all.pending.is_none() {
-            staged::forget(&self.root)?;
+        match all.pending {
+            None => staged::forget(&self.root)?,
+            Some(_) => staged::begin_change(&self.root)?,
         }
         let id = all.next().id();
         UndoToken { id, live: None }.token()
@@ -276,7 +279,10 @@ impl OsBackend for OstreeHost {
         let before = UndoToken::read(before, "OSTree")?;
         let mut all = self.ask()?;
         if all.next().id() == before.id {
-            return Ok(());
+            return match all.pending {
+                None => staged::forget(&self.root),
+                Some(_) => Ok(()),
+            };
         }
         if let Some(pending) = &all.pending {
             staged::refuse_foreign(&self.root, Some(&pending.id()), DROP)?;

@@ -2,12 +2,11 @@
 //!
 //! Not here: how an image is fetched and staged (see `images`), nor whose a staged deployment is (see `staged`).
 
+use super::found::OstreeDeployment;
 use super::{Images, OSTREE, OstreeHost, STAGE};
 use crate::system::os::arguments::argument_changes;
 use crate::system::os::reference::same_image;
 use crate::system::os::{Deployment, OsBackend, OsError, staged, without};
-
-use super::found::OstreeDeployment;
 
 impl OstreeHost {
     /// Stages a commit that is on the host with these words for the arguments.
@@ -19,7 +18,7 @@ impl OstreeHost {
         self.run(OSTREE, &args, STAGE).map(drop)
     }
 
-    /// Stages a deployment. If it is staged already, nothing is done.
+    /// Stages a deployment. If it is staged already, or what boots next is like it, nothing is done.
     pub(super) fn stage_deployment(&mut self, target: &Deployment) -> Result<(), OsError> {
         let all = self.free()?;
         if let Some(pending) = &all.pending
@@ -56,6 +55,9 @@ impl OstreeHost {
         } else {
             let gone = gone.iter().map(|a| format!("--karg-delete={a}"));
             let words: Vec<String> = gone.chain(added.iter().map(|a| format!("--karg-append={a}"))).collect();
+            if words.is_empty() && all.pending.is_none() {
+                return Ok(());
+            }
             staged::begin(&self.root, &arguments)?;
             self.stage_arguments(all.next(), &words)?;
         }

@@ -20,18 +20,25 @@ fn command<I: IntoIterator<Item = S>, S: Into<String>>(words: I) -> Vec<String> 
     words.into_iter().map(Into::into).collect()
 }
 
-/// Whether a command needs repositories: it installs packages, or makes another deployment, on which those that stay (`keeps`)
-/// are installed again.
-pub(super) fn resolves(command: &[String], keeps: bool) -> bool {
-    let verb = command.first().map(String::as_str).unwrap_or_default();
-    let again = ["rebase", "override", "uninstall"].contains(&verb);
-    verb == "install" || command.iter().any(|word| word == "--install") || (keeps && again)
-}
-
-/// Whether packages of extensions are there already and stay.
-pub(super) fn keeps_packages(now: &RpmDeployment, target: &Deployment) -> bool {
-    let wanted = of_extensions(&target.extensions);
-    now.requested_packages.iter().any(|p| wanted.contains(p))
+/// Whether one of these commands, the first of which starts from `now`, needs repositories: it installs packages, or makes another
+/// deployment, for which rpm-ostree looks up all packages again that were asked for and not uninstalled yet. `kargs` takes them from
+/// the host (`RPMOSTREE_SYSROOT_UPGRADER_FLAGS_PKGCACHE_ONLY`).
+pub(super) fn need_repositories(commands: &[Vec<String>], now: &RpmDeployment) -> bool {
+    let mut layered: Vec<&String> = now.requested_packages.iter().collect();
+    commands.iter().any(|command| {
+        let verb = command.first().map(String::as_str).unwrap_or_default();
+        let after = |option: &str| {
+            let pairs = command.windows(2).filter(|pair| pair[0] == option).map(|pair| &pair[1]);
+            pairs.collect::<Vec<_>>()
+        };
+        let gone = match verb {
+            "uninstall" => command.iter().skip(1).collect(),
+            _ => after("--uninstall"),
+        };
+        layered.retain(|package| !gone.contains(package));
+        let again = ["rebase", "override", "uninstall"].contains(&verb) && !layered.is_empty();
+        verb == "install" || !after("--install").is_empty() || again
+    })
 }
 
 /// What is fetched before the drain. It changes nothing that boots.
@@ -227,6 +234,36 @@ mod tests {
             let got: Vec<String> =
                 stage(&has, &words(arguments), &wants).iter().map(|c| c.join(" ")).collect();
             assert_eq!(got, want, "{about}");
+        }
+    }
+
+    #[test]
+    fn repositories_are_needed_for_whatever_is_looked_up_again() {
+        let unverified = "ostree-unverified-registry:q.io/a:1";
+        let rt = "kernel-rt-core kernel-rt-modules kernel-rt-modules-extra";
+        let removed = "kernel kernel-core";
+        for (has, wants, before_drain, after) in [
+            (now(unverified, "", ""), target("q.io/a:2", "ro x", "default", ""), false, false),
+            (
+                now(unverified, "usbguard", ""),
+                target("q.io/a:1", "ro x", "default", "usbguard"),
+                false,
+                false,
+            ),
+            (now(unverified, "usbguard", ""), target("q.io/a:2", "ro", "default", "usbguard"), true, true),
+            // It goes only after the image has changed, and is looked up until then.
+            (now(unverified, "usbguard", ""), target("q.io/a:2", "ro", "default", ""), true, true),
+            (now(unverified, "usbguard", ""), target("q.io/a:1", "ro", "default", ""), false, false),
+            (now(unverified, "usbguard vim", ""), target("q.io/a:1", "ro", "default", "vim"), false, true),
+            (now(unverified, "", ""), target("q.io/a:1", "ro", "realtime", ""), false, true),
+            (now(unverified, rt, removed), target("q.io/a:2", "ro", "realtime", ""), true, true),
+            // The first fetch is of an image below the other kernel; staging takes that away before.
+            (now(unverified, rt, removed), target("q.io/a:2", "ro", "default", ""), true, false),
+            (now(unverified, rt, removed), target("q.io/a:1", "ro", "default", ""), false, false),
+        ] {
+            let staging = stage(&has, &words("ro"), &wants);
+            let needs = (need_repositories(&fetch(&has, &wants), &has), need_repositories(&staging, &has));
+            assert_eq!(needs, (before_drain, after), "{has:?} {wants:?}");
         }
     }
 

@@ -38,32 +38,26 @@ fn repository() -> String {
     )
 }
 
-/// Makes the packages of an image a repository.
-pub(super) fn open(
+fn failed(image: &str, what: &str, why: &str) -> OsError {
+    OsError::new(format!(
+        "the extensions image {image} (spec.baseOSExtensionsContainerImage): podman {what}: {why}"
+    ))
+}
+
+/// Brings the image to the host, if it is not there.
+pub(super) fn pull(
     root: &Root,
     programs: &mut dyn Programs,
     image: &str,
     pull: &Pull,
 ) -> Result<(), OsError> {
-    let fail = |what: &str, why: String| {
-        OsError::new(format!(
-            "the extensions image {image} (spec.baseOSExtensionsContainerImage): podman {what}: {why}"
-        ))
-    };
     if root.found(PODMAN)?.is_absent() {
         return Err(OsError::new(format!(
             "the extensions image {image} cannot be read, because there is no {PODMAN} on this host; install it, or remove \
              spec.baseOSExtensionsContainerImage to use the host's repositories"
         )));
     }
-    close(root)?;
-    if !root.found(REPOSITORY)?.is_absent() {
-        return Err(OsError::new(format!(
-            "{REPOSITORY} is not this program's, and it needs that name for the extensions image {image}; remove or rename it"
-        )));
-    }
-    let mut run = |args: &[&str], limit| programs.run(PODMAN, args, limit);
-    if run(&["image", "exists", image], ASK).is_err() {
+    if programs.run(PODMAN, &["image", "exists", image], ASK).is_err() {
         let environment = proxy::environment(root)?;
         let secret = credentials::file(root)?;
         let mut args = vec!["pull", "-q"];
@@ -72,11 +66,28 @@ pub(super) fn open(
         }
         args.push(image);
         let done = programs.fetch(PODMAN, &args, PULL, &environment, pull);
-        done.map_err(|e| fail("pull", proxy::hidden(&e.why, &environment)))?;
+        done.map_err(|e| failed(image, "pull", &proxy::hidden(&e.why, &environment)))?;
     }
+    Ok(())
+}
+
+/// Makes the packages of an image a repository.
+pub(super) fn open(
+    root: &Root,
+    programs: &mut dyn Programs,
+    image: &str,
+    progress: &Pull,
+) -> Result<(), OsError> {
+    close(root)?;
+    if !root.found(REPOSITORY)?.is_absent() {
+        return Err(OsError::new(format!(
+            "{REPOSITORY} is not this program's, and it needs that name for the extensions image {image}; remove or rename it"
+        )));
+    }
+    pull(root, programs, image, progress)?;
     let mut run = |args: &[&str], limit| {
         let done = programs.run(PODMAN, args, limit);
-        done.map(drop).map_err(|e| fail(args.first().copied().unwrap_or_default(), e.why))
+        done.map(drop).map_err(|e| failed(image, args.first().copied().unwrap_or_default(), &e.why))
     };
     root.make_dir(FOLDER, PUBLIC_FOLDER)?;
     // One of a copy that was interrupted.

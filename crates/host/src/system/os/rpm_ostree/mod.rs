@@ -144,7 +144,7 @@ impl RpmOstree {
             return Ok(());
         }
         let place = reference.place();
-        let words = [&["container"][..], &image_check::metadata_command(&place)].concat();
+        let words = [&["container", "image"][..], &image_check::metadata_command(&place)].concat();
         match self.programs.run(OSTREE, &words, ASK) {
             Ok(Output { text }) => {
                 image_check::check(&text, std::env::consts::ARCH, pull.cluster()).map_err(|why| {
@@ -159,16 +159,14 @@ impl RpmOstree {
         }
     }
 
-    /// Runs commands while the packages of the extensions image are a repository, if one of them needs any. `keeps`: packages of
-    /// extensions are there already and stay.
+    /// Runs commands while the packages of the extensions image are a repository, if one of them needs any (`needed`).
     fn with_packages(
         &mut self,
-        (commands, keeps): (&[Vec<String>], bool),
+        needed: bool,
         pull: &Pull,
         run: impl FnOnce(&mut Self) -> Result<(), OsError>,
     ) -> Result<(), OsError> {
-        let resolves = commands.iter().any(|command| commands::resolves(command, keeps));
-        if self.extensions_image.is_empty() || !resolves {
+        if self.extensions_image.is_empty() || !needed {
             return run(self);
         }
         let image = self.extensions_image.clone();
@@ -269,11 +267,16 @@ impl OsBackend for RpmOstree {
                 registry_inspection::check_before_pull(&self.root, self.programs.as_mut(), &image, pull)?;
             }
         }
-        let keeps = status.next().is_some_and(|next| commands::keeps_packages(next, target));
-        // An image with the packages of another kernel is pulled now, too. rpm-ostree itself asks for them only when it stages.
+        let needs = |commands: &[Vec<String>]| {
+            status.next().is_some_and(|next| commands::need_repositories(commands, next))
+        };
         let staging = status.next().map(|next| commands::stage(next, &target.kernel_arguments, target));
-        let all = [now.clone(), staging.unwrap_or_default()].concat();
-        self.with_packages((&all, keeps), pull, |os| {
+        let needed = needs(&now);
+        if !needed && needs(&staging.unwrap_or_default()) && !self.extensions_image.is_empty() {
+            // rpm-ostree asks for the packages only when it stages, as for another kernel. Their image is pulled before that.
+            extensions_image::pull(&self.root, self.programs.as_mut(), &self.extensions_image, pull)?;
+        }
+        self.with_packages(needed, pull, |os| {
             for command in &now {
                 repository_space::limit(&os.root, pull)?;
                 let done = os.run_fetch(command, pull);
@@ -311,8 +314,8 @@ impl OsBackend for RpmOstree {
         let status = self.free()?;
         let has = self.status()?.next().kernel_arguments.clone();
         let commands = status.next().map(|now| commands::stage(now, &has, target)).unwrap_or_default();
-        let keeps = status.next().is_some_and(|next| commands::keeps_packages(next, target));
-        self.with_packages((&commands, keeps), &Pull::default(), |os| {
+        let needed = status.next().is_some_and(|next| commands::need_repositories(&commands, next));
+        self.with_packages(needed, &Pull::default(), |os| {
             for command in &commands {
                 staged::begin(&os.root, &target.kernel_arguments)?;
                 os.run(command, STAGE)?;

@@ -118,7 +118,7 @@ impl RpmOstree {
         }
         let arguments = self.arguments()?;
         let tries = install(&missing, self.extensions_image.is_empty());
-        let done = self.with_packages((&tries, false), &Pull::default(), |os| {
+        let done = self.with_packages(true, &Pull::default(), |os| {
             staged::begin(&os.root, &arguments)?;
             os.first_that_works(&tries)
         });
