@@ -88,13 +88,6 @@ impl kube::runtime::utils::Backoff for Series {
 mod tests {
     use super::*;
 
-    #[test]
-    fn waits_of_many_are_spread_over_a_quarter() {
-        let all: Vec<Duration> = (0..200).map(|_| spread(Duration::from_secs(4))).collect();
-        let (first, last) = (all.iter().min().unwrap(), all.iter().max().unwrap());
-        assert!(*first >= Duration::from_secs(3) && *last <= Duration::from_secs(4), "{first:?} {last:?}");
-        assert!(*last - *first > Duration::from_millis(500), "{first:?} {last:?}");
-    }
     use kube::runtime::utils::Backoff as _;
 
     #[tokio::test(start_paused = true)]
@@ -120,5 +113,13 @@ mod tests {
         let all: Vec<f64> = (0..20).map(|_| jitter()).collect();
         assert!(all.iter().all(|x| (0.0..1.0).contains(x)), "{all:?}");
         assert!(all.windows(2).any(|w| w.first() != w.last()), "{all:?}");
+    }
+
+    #[test]
+    fn waits_of_many_are_spread_over_a_quarter() {
+        let all: Vec<Duration> = (0..200).map(|_| spread(Duration::from_secs(4))).collect();
+        let (first, last) = (all.iter().min().unwrap(), all.iter().max().unwrap());
+        assert!(*first >= Duration::from_secs(3) && *last <= Duration::from_secs(4), "{first:?} {last:?}");
+        assert!(*last - *first > Duration::from_millis(500), "{first:?} {last:?}");
     }
 }

@@ -9,10 +9,10 @@
 //! says what `mco status` says.
 
 mod access;
-mod answer;
 mod answers;
 mod body;
 mod fleet;
+mod response;
 mod serving;
 mod shared;
 

@@ -129,7 +129,7 @@ impl Rights {
         let Some(right) = Right::of(request.method(), request.uri()) else {
             return Ok(answer(
                 StatusCode::FORBIDDEN,
-                &failure(403, "Forbidden", crate::answer::INVALID_NAME),
+                &failure(403, "Forbidden", crate::response::INVALID_NAME),
             ));
         };
         if right.asks_who_i_am() {

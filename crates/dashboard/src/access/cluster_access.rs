@@ -3,7 +3,7 @@
 //! - `Host` must be the Service's name, this pod's loopback (`kubectl port-forward`), or a name that the settings give, so
 //!   that a name which an attacker's DNS server points here is refused (DNS rebinding).
 //! - What changes something must come from the page itself: `Origin`, and a header that a form cannot send (CSRF).
-//! - The answers forbid frames (see `answer`), against clickjacking.
+//! - The answers forbid frames (see `response`), against clickjacking.
 //! - A person is known by a bearer token, a session that began with one, or a trusted proxy's headers (see
 //!   `authentication`); who may not list what the fleet is made from gets 403 and nothing else (see `authorization`).
 //!

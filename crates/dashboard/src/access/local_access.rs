@@ -8,7 +8,7 @@
 //! - `Host` must be this computer's loopback, so that a name which an attacker's DNS server points here is refused
 //!   (DNS rebinding).
 //! - What changes something must also come from the page itself: `Origin`, and a header that a form cannot send (CSRF).
-//! - The answers forbid frames (see `answer`), against clickjacking.
+//! - The answers forbid frames (see `response`), against clickjacking.
 //!
 //! What it is not: what the person may do in the cluster; the API server decides that, as for `kubectl`.
 

@@ -3,8 +3,8 @@
 //!
 //! What it is not: the fleet, which comes by the stream; the operator (see `installation`); and any content of a Secret.
 
-use crate::answer;
 use crate::answers::pool_policies;
+use crate::response;
 use crate::shared::ForPerson;
 use api::first_boot::boot_token::{self, Record};
 use api::formats::object_name::is_valid;
@@ -43,7 +43,7 @@ const TURN: Duration = Duration::from_secs(15);
 pub(crate) fn part<T: Serialize, E: std::error::Error + 'static>(read: Result<T, E>) -> Value {
     match read {
         Ok(value) => json!(value),
-        Err(error) => json!({"error": answer::shown_error(&error)}),
+        Err(error) => json!({"error": response::shown_error(&error)}),
     }
 }
 
@@ -63,12 +63,12 @@ fn refused(error: &CallError) -> Response {
         Some(404) => StatusCode::NOT_FOUND,
         _ => StatusCode::BAD_GATEWAY,
     };
-    answer::failed(status, &answer::shown_error(error))
+    response::failed(status, &response::shown_error(error))
 }
 
 /// The answer about a name that no object can have.
 pub(crate) fn no_name() -> Response {
-    answer::failed(StatusCode::NOT_FOUND, answer::INVALID_NAME)
+    response::failed(StatusCode::NOT_FOUND, response::INVALID_NAME)
 }
 
 /// One node: what its agent says, its steps, conditions, events, and what its next config changes.
@@ -80,7 +80,7 @@ pub(crate) async fn node(ForPerson(shared): ForPerson, Path(name): Path<String>)
     let nodes: Api<Node> = Api::all(client.clone());
     let node = match call(|| format!("get node {name}"), nodes.get_opt(&name)).await {
         Ok(Some(node)) => node,
-        Ok(None) => return answer::failed(StatusCode::NOT_FOUND, &format!("there is no node {name}")),
+        Ok(None) => return response::failed(StatusCode::NOT_FOUND, &format!("there is no node {name}")),
         Err(error) => return refused(&error),
     };
     let note = |key: &str| node.annotations().get(key).cloned().unwrap_or_default();
@@ -94,7 +94,7 @@ pub(crate) async fn node(ForPerson(shared): ForPerson, Path(name): Path<String>)
     let spec = node.spec.clone().unwrap_or_default();
     let status = node.status.clone().unwrap_or_default();
     let info = status.node_info.unwrap_or_default();
-    answer::masked(json!({
+    response::masked(json!({
         "name": name,
         "state": note(annotation::STATE),
         "reason": note(annotation::REASON),
@@ -169,7 +169,7 @@ async fn difference(client: &Client, from: &str, to: &str) -> Value {
             Ok(text) => json!({"from": from, "to": to, "text": text}),
             Err(why) => json!({"error": why}),
         },
-        Err(error) => json!({"error": answer::shown_error(&error)}),
+        Err(error) => json!({"error": response::shown_error(&error)}),
     }
 }
 
@@ -181,7 +181,7 @@ pub(crate) async fn pool(ForPerson(shared): ForPerson, Path(name): Path<String>)
     // Kept until the answer is made.
     let Ok(Ok(_turn)) = tokio::time::timeout(TURN, shared.pools.acquire()).await else {
         let why = "too many pools are being looked at: try again in a few seconds";
-        return answer::failed(StatusCode::TOO_MANY_REQUESTS, why);
+        return response::failed(StatusCode::TOO_MANY_REQUESTS, why);
     };
     let (explained, past, policies) = tokio::join!(
         insight::explain(&shared.client, &name),
@@ -194,7 +194,7 @@ pub(crate) async fn pool(ForPerson(shared): ForPerson, Path(name): Path<String>)
         "policies": part(policies),
     });
     let names: Vec<Value> = approvers(&mut all).map(|name| name.clone()).collect();
-    answer::mask(&mut all);
+    response::mask(&mut all);
     // Names of people stay: for their `@` those of OIDC and of AWS look like a user and a password.
     let is_name = |name: &Value| {
         let plain = name.as_str().map(|name| name.replace('@', " "));
@@ -203,7 +203,7 @@ pub(crate) async fn pool(ForPerson(shared): ForPerson, Path(name): Path<String>)
     for (masked, name) in approvers(&mut all).zip(names).filter(|(_, name)| is_name(name)) {
         *masked = name;
     }
-    answer::plain(&all)
+    response::plain(&all)
 }
 
 /// Who approved, in the answer about a pool.
@@ -228,7 +228,7 @@ pub(crate) async fn configs(ForPerson(shared): ForPerson) -> Response {
         }));
     };
     match client::pages(ListParams::default(), page, row).await {
-        Ok(()) => answer::masked(json!({"configs": rows})),
+        Ok(()) => response::masked(json!({"configs": rows})),
         Err(error) => refused(&error),
     }
 }
@@ -253,7 +253,7 @@ pub(crate) async fn config(ForPerson(shared): ForPerson, Path(name): Path<String
         Some(Err(why)) => json!({"error": why}),
     };
     let spec = &config.spec;
-    answer::masked(json!({
+    response::masked(json!({
         "name": name,
         "pool": api::rendered::owning_pool(config.metadata.owner_references.as_deref()),
         "explanation": explained,
@@ -288,7 +288,7 @@ pub(crate) async fn images(ForPerson(shared): ForPerson) -> Response {
         json!({"config": config, "image": images.get(config), "layered": layered, "os": os, "kernel": kernel,
             "count": nodes.len(), "nodes": shown})
     };
-    answer::masked(json!({"systems": groups.iter().map(row).collect::<Vec<_>>()}))
+    response::masked(json!({"systems": groups.iter().map(row).collect::<Vec<_>>()}))
 }
 
 /// What of an operating system a node shows.
@@ -327,7 +327,7 @@ pub(crate) async fn compare(
     if !is_valid(&from) || !is_valid(&to) {
         return no_name();
     }
-    answer::masked(difference(&shared.client, &from, &to).await)
+    response::masked(difference(&shared.client, &from, &to).await)
 }
 
 /// Certificates and boot tokens: names and ends.
@@ -342,7 +342,7 @@ pub(crate) async fn trust(ForPerson(shared): ForPerson) -> Response {
         Err(error) if error.is_forbidden() => json!({"error": "you may not list them (403 Forbidden)"}),
         tokens => part(tokens),
     };
-    answer::masked(json!({"certificates": part(certificates), "tokens": tokens}))
+    response::masked(json!({"certificates": part(certificates), "tokens": tokens}))
 }
 
 /// The boot tokens, without anything that a machine could use.

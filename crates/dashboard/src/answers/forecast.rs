@@ -3,9 +3,9 @@
 //!
 //! What it is not: what a change would do (see `page_actions`).
 
-use crate::answer;
 use crate::answers::details::no_name;
 use crate::answers::page_actions::{doubts, too_many};
+use crate::response;
 use crate::shared::ForPerson;
 use api::formats::object_name::is_valid;
 use api::k8s::Time;
@@ -32,7 +32,7 @@ pub(crate) async fn pool(ForPerson(shared): ForPerson, Path(name): Path<String>)
         Ok(now) => now,
         Err(error) => {
             let status = if error.is_forbidden() { StatusCode::FORBIDDEN } else { StatusCode::BAD_GATEWAY };
-            return answer::failed(status, &answer::shown_error(&error));
+            return response::failed(status, &response::shown_error(&error));
         }
     };
     let work = move || {
@@ -46,8 +46,8 @@ pub(crate) async fn pool(ForPerson(shared): ForPerson, Path(name): Path<String>)
         Ok(doubts(&forbidden, &[]) + &forecast.to_string())
     };
     match tokio::task::spawn_blocking(work).await {
-        Ok(Ok(text)) => answer::masked(json!({"text": text})),
-        Ok(Err(why)) => answer::failed(StatusCode::NOT_FOUND, &why),
-        Err(error) => answer::failed(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        Ok(Ok(text)) => response::masked(json!({"text": text})),
+        Ok(Err(why)) => response::failed(StatusCode::NOT_FOUND, &why),
+        Err(error) => response::failed(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! What it is not: metrics. Of what running processes count, it shows what the leaders write onto their Leases.
 
-use crate::answer;
 use crate::answers::details::part;
+use crate::response;
 use crate::shared::ForPerson;
 use api::definition::{Defined as _, Definition};
 use api::names::{self, part};
@@ -96,7 +96,7 @@ pub(crate) async fn operator(ForPerson(shared): ForPerson) -> Response {
         futures::future::join_all(PARTS.map(runs)),
         futures::future::join_all(LEADERS.map(leads)),
     );
-    answer::masked(json!({"said": said, "parts": parts, "leaders": leaders}))
+    response::masked(json!({"said": said, "parts": parts, "leaders": leaders}))
 }
 
 /// How many pods of a Deployment or DaemonSet there are to be, are available, and are of its present template; and its images.

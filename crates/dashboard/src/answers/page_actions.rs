@@ -7,9 +7,9 @@
 //!
 //! What it is not: whether the request comes from the page (see `local_access`).
 
-use crate::answer;
 use crate::answers::details;
 use crate::body;
+use crate::response;
 use crate::shared::{ForPerson, Shared};
 use actions::messages::Show;
 use actions::{
@@ -90,13 +90,13 @@ struct ActionAnswer {
 pub(crate) async fn action(ForPerson(shared): ForPerson, body: Result<Bytes, BytesRejection>) -> Response {
     let body = match body {
         Ok(body) => body,
-        Err(error) => return answer::failed(error.status(), "an action is a short text"),
+        Err(error) => return response::failed(error.status(), "an action is a short text"),
     };
     let wanted: ActionRequest = match serde_json::from_slice(&body) {
         Ok(wanted) => wanted,
         // The error quotes what was sent.
         Err(_) => {
-            return answer::failed(StatusCode::BAD_REQUEST, "the dashboard does not know this action");
+            return response::failed(StatusCode::BAD_REQUEST, "the dashboard does not know this action");
         }
     };
     if !wanted.action.names().all(api::formats::object_name::is_valid) {
@@ -123,16 +123,16 @@ pub(crate) async fn action(ForPerson(shared): ForPerson, body: Result<Bytes, Byt
     match answered {
         Ok(ActionAnswer { text, possible, done, seen }) => {
             // Texts of others in it are masked already, and names stay: of the pool's config and wave, or nothing could be confirmed.
-            answer::plain(&json!({"text": text, "possible": possible, "done": done, "seen": seen}))
+            response::plain(&json!({"text": text, "possible": possible, "done": done, "seen": seen}))
         }
-        Err(ActionError::Refused(why)) => answer::refused_with_names(StatusCode::CONFLICT, &why),
+        Err(ActionError::Refused(why)) => response::refused_with_names(StatusCode::CONFLICT, &why),
         Err(error) => {
             let status = match &error {
                 ActionError::Rollback(_) => StatusCode::CONFLICT,
                 error if error.is_forbidden() => StatusCode::FORBIDDEN,
                 _ => StatusCode::BAD_GATEWAY,
             };
-            answer::failed(status, &answer::shown_error(&error))
+            response::failed(status, &response::shown_error(&error))
         }
     }
 }
@@ -217,7 +217,7 @@ fn cost(preview: Result<Preview, ActionError>, words: fn(&Preview, Show) -> Stri
     match preview {
         Ok(preview) => doubts(&preview.forbidden, &[]) + &words(&preview, MASKED),
         Err(error) => {
-            format!("the effect on the nodes is not known: {}\n", MASKED(&answer::shown_error(&error)))
+            format!("the effect on the nodes is not known: {}\n", MASKED(&response::shown_error(&error)))
         }
     }
 }
@@ -245,7 +245,7 @@ pub(crate) fn doubts(forbidden: &[String], warnings: &[String]) -> String {
 
 /// The answer while all places for plans are taken.
 pub(crate) fn too_many() -> Response {
-    answer::failed(
+    response::failed(
         StatusCode::TOO_MANY_REQUESTS,
         &format!("{CHECKS} plans are being made already: try again in a few seconds"),
     )
@@ -262,13 +262,13 @@ pub(crate) async fn check(ForPerson(shared): ForPerson, request: Request) -> Res
         Ok(body) => body,
         Err(status @ StatusCode::PAYLOAD_TOO_LARGE) => {
             let most = most >> 20;
-            return answer::failed(
+            return response::failed(
                 status,
                 &format!("a text of more than {most} MiB is not accepted here; use `mco plan -f`"),
             );
         }
         Err(status) => {
-            return answer::failed(
+            return response::failed(
                 status,
                 "the text did not arrive in time, or its end is missing; try again",
             );
@@ -278,8 +278,8 @@ pub(crate) async fn check(ForPerson(shared): ForPerson, request: Request) -> Res
     let reading = tokio::task::spawn_blocking(move || read(&body).map(|given| (given, place)));
     let (given, place) = match reading.await {
         Ok(Ok(given)) => given,
-        Ok(Err(why)) => return answer::failed(StatusCode::BAD_REQUEST, &why),
-        Err(error) => return answer::failed(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        Ok(Err(why)) => return response::failed(StatusCode::BAD_REQUEST, &why),
+        Err(error) => return response::failed(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     };
     let listed = insight::for_planning(&shared.client).await;
     let work = move || {
@@ -288,13 +288,13 @@ pub(crate) async fn check(ForPerson(shared): ForPerson, request: Request) -> Res
         let plan = match listed {
             Ok(listed) => plan(&given, &listed.objects, &shared.controller_config)
                 .map(|text| doubts(&listed.forbidden, &[]) + &text),
-            Err(error) => Err(answer::shown_error(&error)),
+            Err(error) => Err(response::shown_error(&error)),
         };
         let mut all = json!({"manifests": given.len(), "findings": findings, "plan": {}});
         if let Err(why) = &plan {
             all["plan"] = json!({"error": why});
         }
-        answer::mask(&mut all);
+        response::mask(&mut all);
         // The texts of others in a plan are masked already.
         if let Ok(text) = plan {
             all["plan"] = json!({"text": text});
@@ -302,8 +302,8 @@ pub(crate) async fn check(ForPerson(shared): ForPerson, request: Request) -> Res
         all
     };
     match tokio::task::spawn_blocking(work).await {
-        Ok(value) => answer::plain(&value),
-        Err(error) => answer::failed(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        Ok(value) => response::plain(&value),
+        Err(error) => response::failed(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }
 

@@ -3,11 +3,11 @@
 //! What it is not: the times themselves (see `timeline`).
 
 use crate::access::cluster_access::Visitor;
-use crate::answer;
-use crate::answer::Text;
 use crate::answers::details;
 use crate::fleet::node_events::NOT_YOURS;
 use crate::fleet::timeline::EventHistory;
+use crate::response;
+use crate::response::Text;
 use crate::shared::{AccessMode, Shared};
 use api::formats::object_name::is_valid;
 use axum::body::Bytes;
@@ -41,7 +41,7 @@ pub(crate) async fn all(State(shared): State<Shared>, VisibleEvents(told): Visib
     let mut timeline = shared.timeline.lock().unwrap_or_else(PoisonError::into_inner);
     let text = timeline.json(Timestamp::now(), &fleet, &told);
     drop(timeline);
-    answer::of(StatusCode::OK, "application/json", Bytes::from_owner(Text(text)))
+    response::of(StatusCode::OK, "application/json", Bytes::from_owner(Text(text)))
 }
 
 /// One rollout with all of its nodes.
@@ -56,7 +56,9 @@ pub(crate) async fn one(
     let fleet = shared.feed.fleet();
     let timeline = shared.timeline.lock().unwrap_or_else(PoisonError::into_inner);
     match timeline.rollout_json((&pool, &config), Timestamp::now(), &fleet, &told) {
-        Some(text) => answer::of(StatusCode::OK, "application/json", text),
-        None => answer::failed(StatusCode::NOT_FOUND, "this rollout is not among the last ones of its pool"),
+        Some(text) => response::of(StatusCode::OK, "application/json", text),
+        None => {
+            response::failed(StatusCode::NOT_FOUND, "this rollout is not among the last ones of its pool")
+        }
     }
 }

@@ -7,9 +7,9 @@
 use crate::access::authentication::Credential;
 use crate::access::cluster_access::{ClusterAccess, Expiry, Visitor};
 use crate::access::local_access::Session;
-use crate::answer;
-use crate::answer::Text;
 use crate::fleet::feed::{Feed, Followed};
+use crate::response;
+use crate::response::Text;
 use crate::shared::{AccessMode, Shared};
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -100,7 +100,7 @@ pub(crate) async fn events(State(shared): State<Shared>, request: Request) -> Re
         let next = next(&mut viewer).await?;
         Some((Ok::<_, Infallible>(next), viewer))
     });
-    answer::of(StatusCode::OK, "text/event-stream", Body::from_stream(stream))
+    response::of(StatusCode::OK, "text/event-stream", Body::from_stream(stream))
 }
 
 /// What a viewer is sent next; `None`: the stream ends, and the browser comes back.

@@ -3,11 +3,11 @@
 //!
 //! What it is not: what is shown of the fleet (see `snapshot`).
 
-use crate::answer;
 use crate::fleet::feed::Feed;
 use crate::fleet::node_events::NodeEvents;
 use crate::fleet::snapshot::{Cell, Fleet, Masker};
 use crate::fleet::timeline::{NodeProgress, Timeline};
+use crate::response;
 use client::Backoff;
 use insight::ClusterWatch;
 use kube::Client;
@@ -44,7 +44,7 @@ pub(crate) async fn run(
         };
         match started {
             Ok(cluster) => return follow(cluster, &client, &feed, &timeline, &events, &stop).await,
-            Err(error) => feed.trouble(&answer::shown_error(&error)),
+            Err(error) => feed.trouble(&response::shown_error(&error)),
         }
         tokio::select! {
             () = stop.cancelled() => return,

@@ -4,10 +4,10 @@
 
 use crate::access::cluster_access::{ClusterAccess, Expiry, Visitor};
 use crate::access::local_access::{LocalAccess, Refusal};
-use crate::answer;
-use crate::answer::Text;
 use crate::answers::{details, forecast, installation, page_actions, rollouts, stream};
 use crate::body::{self, in_time};
+use crate::response;
+use crate::response::Text;
 use crate::serving::page;
 use crate::shared::{AccessMode, Peer, Shared};
 use axum::Router;
@@ -53,7 +53,7 @@ async fn guarded(State(shared): State<Shared>, request: Request, next: Next) -> 
         AccessMode::Local(access) => check_local_access(&shared.access_mode, access, request, next).await,
         AccessMode::Cluster(access) => check_cluster_access(&shared, access, request, next).await,
     };
-    answer::harden(response.headers_mut());
+    response::harden(response.headers_mut());
     response
 }
 
@@ -66,8 +66,8 @@ async fn check_local_access(
     let (mut parts, body) = request.into_parts();
     let is_page = access_mode.path_below_prefix(&parts) == Some("/");
     let refused = |Refusal(status, why)| match is_page || parts.uri.path() == "/" {
-        true => answer::refused_page(status, why),
-        false => answer::refused(status, why),
+        true => response::refused_page(status, why),
+        false => response::refused(status, why),
     };
     if let Err(refusal) = access.is_for_us(&parts) {
         return refused(refusal);
@@ -102,20 +102,20 @@ async fn check_cluster_access(
     let reads = [Method::GET, Method::HEAD].contains(&parts.method);
     // A kubelet's probes come by the pod's address.
     match parts.uri.path() {
-        "/healthz" if reads => return answer::of(StatusCode::OK, "text/plain", "ok"),
+        "/healthz" if reads => return response::of(StatusCode::OK, "text/plain", "ok"),
         "/readyz" if reads => {
             let (status, word) = match shared.feed.has_begun() {
                 true => (StatusCode::OK, "ok"),
                 false => (StatusCode::SERVICE_UNAVAILABLE, "the cluster has not been read yet; try again"),
             };
-            return answer::of(status, "text/plain", word);
+            return response::of(status, "text/plain", word);
         }
         _ => {}
     }
     let is_page = parts.uri.path() == "/";
     let refused = |Refusal(status, why)| match is_page {
-        true => answer::refused_page(status, why),
-        false => answer::refused(status, why),
+        true => response::refused_page(status, why),
+        false => response::refused(status, why),
     };
     if let Err(refusal) = access.is_for_us(&parts) {
         return refused(refusal);
@@ -125,13 +125,13 @@ async fn check_cluster_access(
     }
     // It needs no right: who has lost it must be able to sign out, too.
     if parts.uri.path() == "/api/session" && parts.method == Method::DELETE {
-        return with_cookie(answer::plain(&serde_json::json!({})), &access.sign_out(&parts.headers));
+        return with_cookie(response::plain(&serde_json::json!({})), &access.sign_out(&parts.headers));
     }
     if let Some(asset) = page::sign_in_asset(parts.uri.path()).filter(|_| reads) {
-        return answer::of(StatusCode::OK, asset.content_type, asset.text);
+        return response::of(StatusCode::OK, asset.content_type, asset.text);
     }
     let Some(Peer(from)) = parts.extensions.get::<Peer>().copied() else {
-        return answer::failed(StatusCode::INTERNAL_SERVER_ERROR, "the sender's address is not known");
+        return response::failed(StatusCode::INTERNAL_SERVER_ERROR, "the sender's address is not known");
     };
     match access.admit(&parts, from, tokio::time::Instant::now()).await {
         Ok(visitor) => {
@@ -140,13 +140,13 @@ async fn check_cluster_access(
         }
         Err(Refusal(StatusCode::UNAUTHORIZED, _)) if is_page && reads => {
             let page = page::SIGN_IN;
-            answer::of(StatusCode::UNAUTHORIZED, page.content_type, page.text)
+            response::of(StatusCode::UNAUTHORIZED, page.content_type, page.text)
         }
         // Somebody else can sign in; where a proxy says who it is, that would change nothing.
         Err(Refusal(StatusCode::FORBIDDEN, why))
             if is_page && reads && access.has_session(&parts.headers, from, tokio::time::Instant::now()) =>
         {
-            answer::of(StatusCode::FORBIDDEN, page::SIGN_IN.content_type, page::sign_in_again(why))
+            response::of(StatusCode::FORBIDDEN, page::SIGN_IN.content_type, page::sign_in_again(why))
         }
         Err(refusal) => refused(refusal),
     }
@@ -165,15 +165,15 @@ async fn sign_in(access: &ClusterAccess, body: Body) -> Response {
     };
     let given = match given {
         Ok(given) => given,
-        Err(status) => return answer::refused(status, what),
+        Err(status) => return response::refused(status, what),
     };
     match access.sign_in(&given.token, tokio::time::Instant::now()).await {
-        Ok(cookie) => with_cookie(answer::plain(&serde_json::json!({})), &cookie),
-        Err(Refusal(StatusCode::UNAUTHORIZED, _)) => answer::refused(
+        Ok(cookie) => with_cookie(response::plain(&serde_json::json!({})), &cookie),
+        Err(Refusal(StatusCode::UNAUTHORIZED, _)) => response::refused(
             StatusCode::UNAUTHORIZED,
             "the API server does not know this token, or it has expired",
         ),
-        Err(Refusal(status, why)) => answer::refused(status, why),
+        Err(Refusal(status, why)) => response::refused(status, why),
     }
 }
 
@@ -183,7 +183,7 @@ fn welcome(cookie: &str) -> Response {
     // Without the link, browsers ask for an icon at the server's root.
     const GO: &str = "<!doctype html><meta charset=\"utf-8\"><link rel=\"icon\" href=\"icon.svg\">\
                       <meta http-equiv=\"refresh\" content=\"0;url=./\"><title>mco</title>";
-    with_cookie(answer::of(StatusCode::OK, "text/html; charset=utf-8", GO), cookie)
+    with_cookie(response::of(StatusCode::OK, "text/html; charset=utf-8", GO), cookie)
 }
 
 /// An answer that sets a cookie, unless that is empty.
@@ -200,8 +200,8 @@ async fn files(State(shared): State<Shared>, request: Request) -> Response {
     let (request, _) = request.into_parts();
     let known = shared.access_mode.path_below_prefix(&request).and_then(page::asset);
     match known.filter(|_| [Method::GET, Method::HEAD].contains(&request.method)) {
-        Some(asset) => answer::of(StatusCode::OK, asset.content_type, asset.text),
-        None => answer::failed(StatusCode::NOT_FOUND, "there is no such page"),
+        Some(asset) => response::of(StatusCode::OK, asset.content_type, asset.text),
+        None => response::failed(StatusCode::NOT_FOUND, "there is no such page"),
     }
 }
 
@@ -210,12 +210,12 @@ async fn session(request: Request) -> Response {
     let visitor = request.extensions().get::<Visitor>();
     let user = visitor.map(|visitor| &visitor.person.name);
     let can_end = visitor.is_some_and(|visitor| matches!(visitor.ends, Expiry::WithSession(_)));
-    answer::plain(&serde_json::json!({"user": user, "canSignOut": can_end}))
+    response::plain(&serde_json::json!({"user": user, "canSignOut": can_end}))
 }
 
 async fn snapshot(State(shared): State<Shared>) -> Response {
     let whole = shared.feed.full_state();
-    answer::of(StatusCode::OK, "application/json", Bytes::from_owner(Text(whole)))
+    response::of(StatusCode::OK, "application/json", Bytes::from_owner(Text(whole)))
 }
 
 #[cfg(test)]

@@ -165,7 +165,7 @@ impl fmt::Debug for Token {
 ///
 /// What needs a network is fetched before the drain and outside of the journal, by [`OsBackend::fetch`], with three exceptions, which
 /// [`OsBackend::stage`] fetches on a node that is drained, because no command of these programs fetches them without staging. bootc
-/// asks the registry for the manifest of an image that is named by a tag, and older versions of any image. A bootc that has no `bootc
+/// and rpm-ostree ask the registry for the manifest of an image that is named by a tag, and older versions of any image. A bootc that has no `bootc
 /// internals ostree-container` fetches the whole image then, if there is no `ostree container`. rpm-ostree fetches the packages of
 /// another kernel if they come from the host's repositories and not from an extensions image, and may refresh the repositories' lists.
 ///

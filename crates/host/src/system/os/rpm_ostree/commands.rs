@@ -20,11 +20,14 @@ fn command<I: IntoIterator<Item = S>, S: Into<String>>(words: I) -> Vec<String> 
     words.into_iter().map(Into::into).collect()
 }
 
-/// Whether one of these commands, the first of which starts from `now`, needs repositories: it installs packages, or makes another
-/// deployment, for which rpm-ostree looks up all packages again that were asked for and not uninstalled yet. `kargs` takes them from
-/// the host (`RPMOSTREE_SYSROOT_UPGRADER_FLAGS_PKGCACHE_ONLY`).
+/// Whether one of these commands, the first of which starts from `now`, needs repositories: it installs packages, or changes the image
+/// below packages that stay, which rpm-ostree looks up again then. The other commands take packages from the host, unless a package
+/// of the image was replaced by one of a repository (`override replace --from`): then every command looks up everything.
+///
+/// Source: `RPMOSTREE_SYSROOT_UPGRADER_FLAGS_PKGCACHE_ONLY` and its callers in <https://github.com/coreos/rpm-ostree>.
 pub(super) fn need_repositories(commands: &[Vec<String>], now: &RpmDeployment) -> bool {
     let mut layered: Vec<&String> = now.requested_packages.iter().collect();
+    let replaced = !now.requested_base_remote_replacements.is_empty();
     commands.iter().any(|command| {
         let verb = command.first().map(String::as_str).unwrap_or_default();
         let after = |option: &str| {
@@ -36,7 +39,7 @@ pub(super) fn need_repositories(commands: &[Vec<String>], now: &RpmDeployment) -
             _ => after("--uninstall"),
         };
         layered.retain(|package| !gone.contains(package));
-        let again = ["rebase", "override", "uninstall"].contains(&verb) && !layered.is_empty();
+        let again = (verb == "rebase" || replaced) && !layered.is_empty();
         verb == "install" || !after("--install").is_empty() || again
     })
 }
@@ -45,7 +48,7 @@ pub(super) fn need_repositories(commands: &[Vec<String>], now: &RpmDeployment) -
 pub(super) fn fetch(now: &RpmDeployment, target: &Deployment) -> Vec<Vec<String>> {
     let mut out = Vec::new();
     if let Some(reference) = new_image(now, target) {
-        out.push(command(["rebase", "--download-only", &reference]));
+        out.push(rebase(["rebase", "--download-only", &reference], &packages(now, target).1));
     }
     let (added, _) = packages(now, target);
     if !added.is_empty() {
@@ -53,6 +56,13 @@ pub(super) fn fetch(now: &RpmDeployment, target: &Deployment) -> Vec<Vec<String>
         out.push(command(options.map(str::to_owned).into_iter().chain(added)));
     }
     out
+}
+
+/// A command that changes the image, without the packages that go: rpm-ostree would look for them, and an extensions image of today
+/// need not have them any more.
+fn rebase<'a>(words: impl IntoIterator<Item = &'a str>, gone: &'a [String]) -> Vec<String> {
+    let gone = gone.iter().flat_map(|p| ["--uninstall", p]);
+    command(words.into_iter().chain(gone))
 }
 
 /// The reference of the new image, if there is one.
@@ -91,7 +101,11 @@ pub(super) fn stage(now: &RpmDeployment, arguments: &[String], target: &Deployme
             out.push(command(first.chain(removed).chain(layers)));
         }
     }
-    out.extend(image.map(|reference| command(["rebase", &reference])));
+    let (packages_added, mut packages_gone) = packages(now, target);
+    if let Some(reference) = &image {
+        out.push(rebase(["rebase", reference], &packages_gone));
+        packages_gone.clear();
+    }
     let (gone, added) = argument_changes(arguments, &target.kernel_arguments);
     if !gone.is_empty() || !added.is_empty() {
         let gone = gone.iter().map(|a| format!("--delete-if-present={a}"));
@@ -105,14 +119,13 @@ pub(super) fn stage(now: &RpmDeployment, arguments: &[String], target: &Deployme
         }
         out.push(words);
     }
-    let (added, gone) = packages(now, target);
-    if !added.is_empty() {
+    if !packages_added.is_empty() {
         let mut words = command(["install", "--idempotent", "--allow-inactive"]);
-        words.extend(added);
-        words.extend(gone.iter().flat_map(|p| ["--uninstall".to_owned(), p.clone()]));
+        words.extend(packages_added);
+        words.extend(packages_gone.iter().flat_map(|p| ["--uninstall".to_owned(), p.clone()]));
         out.push(words);
-    } else if !gone.is_empty() {
-        out.push(command(["uninstall", "--idempotent"].map(str::to_owned).into_iter().chain(gone)));
+    } else if !packages_gone.is_empty() {
+        out.push(command(["uninstall", "--idempotent"].map(str::to_owned).into_iter().chain(packages_gone)));
     }
     out
 }
@@ -224,6 +237,16 @@ mod tests {
                 vec!["install --idempotent --allow-inactive krb5-workstation libkadm5 --uninstall usbguard"],
             ),
             (
+                "an image, and extensions come and go",
+                now(unverified, "usbguard vim", ""),
+                "ro",
+                target("q.io/a:2", "ro", "default", "vim kerberos"),
+                vec![
+                    "rebase ostree-unverified-registry:q.io/a:2 --uninstall usbguard",
+                    "install --idempotent --allow-inactive krb5-workstation libkadm5",
+                ],
+            ),
+            (
                 "extensions go",
                 now(unverified, "usbguard vim", ""),
                 "ro",
@@ -242,6 +265,10 @@ mod tests {
         let unverified = "ostree-unverified-registry:q.io/a:1";
         let rt = "kernel-rt-core kernel-rt-modules kernel-rt-modules-extra";
         let removed = "kernel kernel-core";
+        let replaced = |packages: &str| RpmDeployment {
+            requested_base_remote_replacements: vec![("updates".to_owned(), vec!["glibc".to_owned()])],
+            ..now(unverified, packages, "")
+        };
         for (has, wants, before_drain, after) in [
             (now(unverified, "", ""), target("q.io/a:2", "ro x", "default", ""), false, false),
             (
@@ -251,15 +278,18 @@ mod tests {
                 false,
             ),
             (now(unverified, "usbguard", ""), target("q.io/a:2", "ro", "default", "usbguard"), true, true),
-            // It goes only after the image has changed, and is looked up until then.
-            (now(unverified, "usbguard", ""), target("q.io/a:2", "ro", "default", ""), true, true),
+            // What goes is taken away in the same command, and what is on the host already is not looked up.
+            (now(unverified, "usbguard", ""), target("q.io/a:2", "ro", "default", ""), false, false),
+            (now(unverified, "usbguard vim", ""), target("q.io/a:2", "ro", "default", "vim"), true, true),
             (now(unverified, "usbguard", ""), target("q.io/a:1", "ro", "default", ""), false, false),
-            (now(unverified, "usbguard vim", ""), target("q.io/a:1", "ro", "default", "vim"), false, true),
+            (now(unverified, "usbguard vim", ""), target("q.io/a:1", "ro", "default", "vim"), false, false),
             (now(unverified, "", ""), target("q.io/a:1", "ro", "realtime", ""), false, true),
             (now(unverified, rt, removed), target("q.io/a:2", "ro", "realtime", ""), true, true),
-            // The first fetch is of an image below the other kernel; staging takes that away before.
+            // What is fetched is the image below the other kernel. Staging takes that kernel away before.
             (now(unverified, rt, removed), target("q.io/a:2", "ro", "default", ""), true, false),
             (now(unverified, rt, removed), target("q.io/a:1", "ro", "default", ""), false, false),
+            (replaced("usbguard"), target("q.io/a:1", "ro x", "default", "usbguard"), false, true),
+            (replaced(""), target("q.io/a:1", "ro x", "default", ""), false, false),
         ] {
             let staging = stage(&has, &words("ro"), &wants);
             let needs = (need_repositories(&fetch(&has, &wants), &has), need_repositories(&staging, &has));

@@ -254,6 +254,8 @@ impl OsBackend for RpmOstree {
     }
 
     fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {
+        // An agent that was killed, or a power cut, has left it open: without its folder it fails every command that looks up packages.
+        extensions_image::close(&self.root)?;
         let status = self.free()?;
         if target.kernel_type == "64k-pages" && std::env::consts::ARCH != "aarch64" {
             return Err(OsError::new("the kernel type 64k-pages exists for arm64 only; choose another one"));
