@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn constants_are_read_with_their_docs_and_links_become_values() {
-        let text = "/// Annotations.\npub mod annotation {\n    /// Node: see [`other::part`] and\n    /// [`B`].\n    pub const A: &str =\n        \"x/a\";\n    /// On Pods: two.\n    pub const B: &str = \"x/b\";\n}\n";
+        let text = "/// Annotations.\npub mod annotation {\n    /// Node: see [`part`] and\n    /// [`B`].\n    pub const A: &str =\n        \"x/a\";\n    /// On Pods: two.\n    pub const B: &str = \"x/b\";\n}\n";
         let names = Names::parse(text).unwrap();
         let of = names.of("annotation").unwrap();
         assert_eq!(of[0].docs, "Node: see `part` and `x/b`.");
@@ -224,6 +224,10 @@ mod tests {
         let hidden = "pub mod own {\n    /// Node: a.\n    pub const A: &str = concat(X);\n}\n";
         assert!(Names::parse(hidden).unwrap_err().to_string().contains("own::A"));
         Names::parse("fn f() {}\n").unwrap_err();
+        // What a reader gets in place of a link to another module is said, or nothing is made.
+        let elsewhere =
+            "pub mod own {\n    /// Node: see [`crate::moved`].\n    pub const A: &str = \"x/a\";\n}\n";
+        assert!(Names::parse(elsewhere).unwrap_err().to_string().contains("the link crate::moved"));
     }
 
     #[test]
