@@ -9,7 +9,7 @@ use crate::cluster::calls::is_ours;
 use crate::node::machine::{Machine, MachineError};
 use crate::protocol::clock::Moment;
 use crate::protocol::join::{self, Membership};
-use crate::protocol::{ConfigPair, Cost, EMPTY_CONFIG, FailureKind, Job};
+use crate::protocol::{ConfigPair, Cost, EMPTY_CONFIG, FailureKind, Job, signed};
 use api::names::annotation;
 use client::spread;
 use std::time::Duration;
@@ -110,7 +110,6 @@ impl Agent {
 
     fn not_yet(&self, why: &str) -> Next {
         tracing::info!(%why, "waiting for a config");
-        let wait = jiff::SignedDuration::try_from(spread(JOIN_POLL)).unwrap_or_default();
-        Next::Wait(Some(Moment::now() + wait))
+        Next::Wait(Some(Moment::now() + signed(spread(JOIN_POLL))))
     }
 }

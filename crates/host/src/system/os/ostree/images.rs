@@ -21,15 +21,22 @@ use crate::system::os::{
 use crate::system::pull::Pull;
 use std::time::Duration;
 
-/// How commands for container images begin.
-const BY_OSTREE: [&str; 2] = [OSTREE, "container"];
+/// How commands for container images begin: the program, and its first arguments.
+pub(super) type ContainerCommand = (&'static str, &'static [&'static str]);
+
+/// How they begin where OSTree has them.
+const BY_OSTREE: ContainerCommand = (OSTREE, &["container"]);
 /// How they begin where bootc is installed without that command (<https://github.com/bootc-dev/bootc/blob/main/crates/lib/src/cli.rs>,
-/// `InternalsOpts`), and how bootc is asked whether it is new enough.
-const BY_BOOTC: [&str; 3] = [BOOTC, "internals", "ostree-container"];
-const BY_BOOTC_HELP: [&str; 3] = ["internals", "ostree-container", "--help"];
+/// `InternalsOpts`).
+const BY_BOOTC: ContainerCommand = (BOOTC, &["internals", "ostree-container"]);
 
 /// What a program says of a command that it does not know: clap's words, now and in former versions.
 const UNKNOWN_COMMAND: [&str; 2] = ["unrecognized subcommand", "wasn't recognized"];
+
+/// Whether this is the image of a deployment, or that names none.
+pub(super) fn has_image(image: Option<&Reference>, target: &Deployment) -> bool {
+    target.image.is_empty() || image.is_some_and(|reference| same_image(&target.image, &reference.image))
+}
 
 fn is_unknown_command(error: &OsError) -> bool {
     UNKNOWN_COMMAND.iter().any(|said| error.why.contains(said))
@@ -44,17 +51,18 @@ const LAYER: &str = "ostree/container/blob";
 const KEPT: &str = "machine-config/arrived";
 
 impl OstreeHost {
-    /// How commands for container images begin on this host: a program, and its first arguments. `None`: none of its programs has
-    /// such commands, so an image can only be staged, and not fetched before that. bootc is asked once.
-    fn container_command(&mut self) -> Result<Option<&'static [&'static str]>, OsError> {
+    /// How commands for container images begin on this host. `None`: none of its programs has such commands, so an image can only be
+    /// staged, and not fetched before that. bootc is asked once, by its help.
+    fn container_command(&mut self) -> Result<Option<ContainerCommand>, OsError> {
         if let Some(known) = self.container_command {
             return Ok(known);
         }
         let command = if !self.root.found(CONTAINER)?.is_absent() {
-            Some(&BY_OSTREE[..])
+            Some(BY_OSTREE)
         } else if self.images == Images::Bootc {
-            match self.run(BOOTC, &BY_BOOTC_HELP, ASK) {
-                Ok(_) => Some(&BY_BOOTC[..]),
+            let (bootc, first) = BY_BOOTC;
+            match self.run(bootc, &[first, &["--help"]].concat(), ASK) {
+                Ok(_) => Some(BY_BOOTC),
                 Err(error) if is_unknown_command(&error) => None,
                 Err(error) => return Err(error),
             }
@@ -65,10 +73,10 @@ impl OstreeHost {
         Ok(command)
     }
 
-    /// A whole command for container images, with its program. Where none has such commands, OSTree says so.
-    fn for_container<'a>(&mut self, args: &[&'a str]) -> Result<Vec<&'a str>, OsError> {
-        let command = self.container_command()?.unwrap_or(&BY_OSTREE);
-        Ok([command, &["image"], args].concat())
+    /// The program for a command for container images, and all its arguments. Where none has such commands, OSTree says so.
+    fn for_container<'a>(&mut self, args: &[&'a str]) -> Result<(&'static str, Vec<&'a str>), OsError> {
+        let (program, first) = self.container_command()?.unwrap_or(BY_OSTREE);
+        Ok((program, [first, &["image"], args].concat()))
     }
 
     /// Runs a command for container images. It writes to the read-only `/sysroot`, and does not see to that itself.
@@ -78,16 +86,21 @@ impl OstreeHost {
         limit: Duration,
         pull: &Pull,
     ) -> Result<String, OsError> {
-        let command = self.for_container(args)?;
-        self.run_writable(&command, limit, pull)
+        let (program, args) = self.for_container(args)?;
+        self.run_writable(program, &args, limit, pull)
     }
 
     /// Runs a program where `/sysroot` can be written to.
-    fn run_writable(&mut self, command: &[&str], limit: Duration, pull: &Pull) -> Result<String, OsError> {
-        let mut all = vec!["--mount", "/bin/sh", "-c", WRITABLE, "sh"];
-        all.extend(command);
+    fn run_writable(
+        &mut self,
+        program: &str,
+        args: &[&str],
+        limit: Duration,
+        pull: &Pull,
+    ) -> Result<String, OsError> {
+        let mut all = vec!["--mount", "/bin/sh", "-c", WRITABLE, "sh", program];
+        all.extend(args);
         let done = self.fetched(UNSHARE, &all, limit, pull)?;
-        let (program, args) = command.split_first().unwrap_or((&OSTREE, &[]));
         Self::heard(program, args, done)
     }
 
@@ -95,11 +108,7 @@ impl OstreeHost {
     pub(super) fn fetch_image(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {
         let all = self.free()?;
         let now = self.reference(all.next())?;
-        let runs = now.as_ref().map(|r| r.image.clone()).unwrap_or_default();
-        if target.image.is_empty() || same_image(&target.image, &runs) {
-            return Ok(());
-        }
-        let to = self.wanted(&target.image, now.as_ref())?;
+        let Some(to) = self.other_image(target, now.as_ref())? else { return Ok(()) };
         boot_space::check(&self.root)?;
         credentials::link(&self.root)?;
         if self.container_command()?.is_none() {
@@ -156,15 +165,14 @@ impl OstreeHost {
         let Some((_, name)) = last else { return Ok(()) };
         let (repo, layer) = (format!("--repo={REPO}"), format!("ostree/container/blob/{name}"));
         tracing::warn!(%layer, "this layer may not be what its digest says; it is pulled again");
-        self.run_writable(&[OSTREE, "refs", &repo, "--delete", &layer], ASK, &Pull::default()).map(drop)
+        self.run_writable(OSTREE, &["refs", &repo, "--delete", &layer], ASK, &Pull::default()).map(drop)
     }
 
     /// Checks an image that was fetched: whether it can be this host's OS.
     pub(super) fn check_image(&mut self, reference: &Reference, pull: &Pull) -> Result<(), OsError> {
         let image = reference.place();
-        let command = self.for_container(&image_check::metadata_command(&image))?;
-        let (program, args) = command.split_first().unwrap_or((&OSTREE, &[]));
-        let configuration = match self.run(program, args, ASK) {
+        let (program, args) = self.for_container(&image_check::metadata_command(&image))?;
+        let configuration = match self.run(program, &args, ASK) {
             Ok(text) => text,
             // Versions before 0.13 of ostree-ext cannot be asked. They check it when they stage.
             Err(error) if is_unknown_command(&error) => return Ok(()),
@@ -175,8 +183,20 @@ impl OstreeHost {
         stored_image::check_label(self.programs.as_mut(), reference, &configuration)
     }
 
+    /// What the image of a deployment is pulled by, if it is another one than that of `now`.
+    pub(super) fn other_image(
+        &self,
+        target: &Deployment,
+        now: Option<&Reference>,
+    ) -> Result<Option<Reference>, OsError> {
+        if has_image(now, target) {
+            return Ok(None);
+        }
+        self.wanted(&target.image, now).map(Some)
+    }
+
     /// What an image that is not that of `now` is pulled by.
-    pub(super) fn wanted(&self, image: &str, now: Option<&Reference>) -> Result<Reference, OsError> {
+    fn wanted(&self, image: &str, now: Option<&Reference>) -> Result<Reference, OsError> {
         let to = Reference::for_config(image, now);
         if self.images == Images::Bootc && to.has_remote() && !to.is_signed() {
             return Err(OsError::new(format!("bootc cannot be given {to}; use ostree-image-signed")));
@@ -336,9 +356,9 @@ impl OstreeHost {
 
     fn refs(&mut self, words: &[&str]) -> Result<(), OsError> {
         let repo = format!("--repo={REPO}");
-        let mut args = vec![OSTREE, "refs", &repo];
+        let mut args = vec!["refs", &repo];
         args.extend(words);
-        self.run_writable(&args, ASK, &Pull::default()).map(drop)
+        self.run_writable(OSTREE, &args, ASK, &Pull::default()).map(drop)
     }
 
     /// Looks for an image that is named by its digest among those that MachineConfigs brought or replaced, under whatever tag, and

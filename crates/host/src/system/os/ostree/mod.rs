@@ -31,7 +31,7 @@ use crate::paths::JOURNAL_DIR;
 use crate::system::os::arguments::{booted_arguments, really_booted, without_secrets};
 use crate::system::os::origin::OsOrigin;
 use crate::system::os::ostree_repository::{CONTAINER, OSTREE, REPO, says_full};
-use crate::system::os::reference::{Reference, same_image};
+use crate::system::os::reference::Reference;
 use crate::system::os::undo_token::UndoToken;
 use crate::system::os::{
     DEPLOYMENTS, Deployment, OsBackend, OsError, OsStatus, Token, proxy, pull_trouble, registry_inspection,
@@ -73,7 +73,7 @@ pub(crate) struct OstreeHost {
     programs: Box<dyn Programs>,
     images: Images,
     /// How commands for container images begin, once that was asked.
-    container_command: Option<Option<&'static [&'static str]>>,
+    container_command: Option<Option<images::ContainerCommand>>,
 }
 
 impl OstreeHost {
@@ -242,11 +242,7 @@ impl OsBackend for OstreeHost {
     fn image_size(&mut self, target: &Deployment) -> Result<Option<u64>, OsError> {
         let all = self.ask()?;
         let now = self.reference(all.next())?;
-        let runs = now.as_ref().map(|r| r.image.clone()).unwrap_or_default();
-        if target.image.is_empty() || same_image(&target.image, &runs) {
-            return Ok(None);
-        }
-        let to = self.wanted(&target.image, now.as_ref())?;
+        let Some(to) = self.other_image(target, now.as_ref())? else { return Ok(None) };
         if to.has_digest() && stored_image::commit(self.programs.as_mut(), &to).is_some() {
             return Ok(None);
         }
@@ -279,10 +275,7 @@ impl OsBackend for OstreeHost {
         let before = UndoToken::read(before, "OSTree")?;
         let mut all = self.ask()?;
         if all.next().id() == before.id {
-            return match all.pending {
-                None => staged::forget(&self.root),
-                Some(_) => Ok(()),
-            };
+            return Ok(());
         }
         if let Some(pending) = &all.pending {
             staged::refuse_foreign(&self.root, Some(&pending.id()), DROP)?;

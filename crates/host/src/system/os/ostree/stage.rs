@@ -3,9 +3,9 @@
 //! Not here: how an image is fetched and staged (see `images`), nor whose a staged deployment is (see `staged`).
 
 use super::found::OstreeDeployment;
+use super::images::has_image;
 use super::{Images, OSTREE, OstreeHost, STAGE};
 use crate::system::os::arguments::argument_changes;
-use crate::system::os::reference::same_image;
 use crate::system::os::{Deployment, OsBackend, OsError, staged, without};
 
 impl OstreeHost {
@@ -29,11 +29,9 @@ impl OstreeHost {
         let status = self.status()?;
         let has = &status.next().kernel_arguments;
         let now = self.reference(all.next())?;
-        let runs = now.as_ref().map(|r| r.image.clone()).unwrap_or_default();
         let (gone, added) = argument_changes(has, &target.kernel_arguments);
         let mut arguments = target.kernel_arguments.clone();
-        if !target.image.is_empty() && !same_image(&target.image, &runs) {
-            let to = self.wanted(&target.image, now.as_ref())?;
+        if let Some(to) = self.other_image(target, now.as_ref())? {
             staged::begin(&self.root, &arguments)?;
             self.stage_image(all.next(), &to, &arguments)?;
             let after = self.ask()?;
@@ -66,11 +64,12 @@ impl OstreeHost {
                 "the commands succeeded, but nothing is staged; see ostree admin status",
             ));
         };
-        staged::record(&self.root, &one.id(), &arguments)?;
-        let got = self.deployment(&one, arguments.clone())?;
-        match target.image.is_empty() || same_image(&got.image, &target.image) {
-            true => staged::record_complete(&self.root, &one.id(), &arguments, target),
-            false => Err(OsError::new(format!("{:?} was staged instead of {:?}", got.image, target.image))),
+        let got = self.reference(&one)?;
+        if has_image(got.as_ref(), target) {
+            return staged::record_complete(&self.root, &one.id(), &arguments, target);
         }
+        staged::record(&self.root, &one.id(), &arguments)?;
+        let got = got.map(|reference| reference.image).unwrap_or_default();
+        Err(OsError::new(format!("{got:?} was staged instead of {:?}", target.image)))
     }
 }
