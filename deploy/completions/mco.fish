@@ -56,7 +56,7 @@ complete -c mco -n "__fish_mco_using_subcommand install" -l kubeconfig -d 'The k
 complete -c mco -n "__fish_mco_using_subcommand install" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l pool -d 'A pool to create; may be given several times [default: master and worker; with --image those of the settings]' -r
-complete -c mco -n "__fish_mco_using_subcommand install" -l cluster-dns-ip -d 'The address of the cluster\'s DNS service [default: that of Service kube-system/kube-dns, else 10.96.0.10]' -r
+complete -c mco -n "__fish_mco_using_subcommand install" -l cluster-dns-ip -d 'The address of the cluster\'s DNS service [default: that of the cluster\'s DNS Service in kube-system, else 10.96.0.10]' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l image -d 'Run the operator as pods of this image; it installs and keeps everything else, as MachineConfigOperator cluster says [default: all parts run elsewhere]' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l timeout -d 'With --image: how long to wait until everything runs' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l proxy-protocol-from -d 'With --image: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given several times; `none` removes all; without this option the existing ones stay' -r
@@ -89,7 +89,7 @@ yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -s y -l yes -d 'Do not ask for confirmation'
-complete -c mco -n "__fish_mco_using_subcommand uninstall" -l force -d 'Remove everything even while nodes are being updated, if nodes do not get their own files back, or if Nodes keep our annotations and taints because the API server does not let them be changed'
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -l force -d 'Remove everything even while nodes are being updated, if nodes do not get their own files back, if Secrets that somebody else made go with our namespaces, or if Nodes keep our annotations and taints because the API server does not let them be changed'
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l restore-hosts -d 'First give every managed node back the files that it had before: pools are paused, and nodes are drained, and rebooted where that is needed, as many at once as maxUnavailable allows'
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l dry-run -d 'Print what would be done, and do nothing'
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l log-json -d 'One JSON object per log line'

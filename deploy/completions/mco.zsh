@@ -37,7 +37,7 @@ _arguments "${_arguments_options[@]}" : \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
 '--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
 '*--pool=[A pool to create; may be given several times \[default\: master and worker; with --image those of the settings\]]:NAME:_default' \
-'--cluster-dns-ip=[The address of the cluster'\''s DNS service \[default\: that of Service kube-system/kube-dns, else 10.96.0.10\]]:IP:_default' \
+'--cluster-dns-ip=[The address of the cluster'\''s DNS service \[default\: that of the cluster'\''s DNS Service in kube-system, else 10.96.0.10\]]:IP:_default' \
 '--image=[Run the operator as pods of this image; it installs and keeps everything else, as MachineConfigOperator cluster says \[default\: all parts run elsewhere\]]:IMAGE:_default' \
 '--timeout=[With --image\: how long to wait until everything runs]:TIME:_default' \
 '*--proxy-protocol-from=[With --image\: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given several times; \`none\` removes all; without this option the existing ones stay]:IP[/BITS]:_default' \
@@ -82,7 +82,7 @@ yaml\:"For programs and people"))' \
 '--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '(--dry-run)-y[Do not ask for confirmation]' \
 '(--dry-run)--yes[Do not ask for confirmation]' \
-'--force[Remove everything even while nodes are being updated, if nodes do not get their own files back, or if Nodes keep our annotations and taints because the API server does not let them be changed]' \
+'--force[Remove everything even while nodes are being updated, if nodes do not get their own files back, if Secrets that somebody else made go with our namespaces, or if Nodes keep our annotations and taints because the API server does not let them be changed]' \
 '--restore-hosts[First give every managed node back the files that it had before\: pools are paused, and nodes are drained, and rebooted where that is needed, as many at once as maxUnavailable allows]' \
 '--dry-run[Print what would be done, and do nothing]' \
 '--log-json[One JSON object per log line]' \

@@ -2,7 +2,8 @@
 
 use crate::{ActionError, Mode};
 use api::k8s::Node;
-use api::names::{annotation, state};
+use api::names::annotation;
+use api::node_state::NodeState;
 use client::call;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt};
@@ -26,7 +27,7 @@ pub struct RetriedNode {
 impl RetriedNode {
     /// Whether its agent said that it cannot go on.
     pub(crate) fn fails(&self) -> bool {
-        [state::DEGRADED, state::UNRECONCILABLE].contains(&self.state.as_str())
+        NodeState::parse(&self.state).is_some_and(NodeState::is_bad)
     }
 }
 

@@ -9,6 +9,7 @@
 //! The formats are those of OpenShift's `machineconfiguration.openshift.io/v1`.
 
 pub mod backoff;
+pub mod ca_rotation;
 pub mod conditions;
 pub mod crds;
 pub mod definition;
@@ -20,11 +21,13 @@ pub mod first_boot;
 pub mod formats;
 pub mod images;
 pub mod names;
+pub mod node_state;
 pub mod paths;
 pub mod pod;
 pub mod pod_start;
 pub mod render_reason;
 pub mod rendered;
+pub mod topology;
 pub mod trial;
 pub mod v1;
 pub mod v1alpha1;

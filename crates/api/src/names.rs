@@ -60,7 +60,7 @@ pub const VERSION_RAW: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 /// uses its source commit; we use the version, so that a rebuild of the same version is not a skew.
 pub const VERSION_HASH: &str = VERSION_RAW;
 
-/// Values of a cluster's topology.
+/// Values of a cluster's topology. Code decides by [`ControlPlaneTopology`](crate::topology::ControlPlaneTopology).
 pub mod topology {
     /// There is one such node, and its pods can run nowhere else.
     pub const SINGLE_REPLICA: &str = "SingleReplica";
@@ -68,6 +68,10 @@ pub mod topology {
     pub const HIGHLY_AVAILABLE: &str = "HighlyAvailable";
     /// There are two, and an arbiter for etcd's quorum.
     pub const HIGHLY_AVAILABLE_ARBITER: &str = "HighlyAvailableArbiter";
+    /// There are two. Either fences the other, so no arbiter is needed.
+    pub const DUAL_REPLICA: &str = "DualReplica";
+    /// They are not nodes of the cluster.
+    pub const EXTERNAL: &str = "External";
 }
 
 /// Annotations.
@@ -287,7 +291,7 @@ pub mod own {
     pub const BOOT_TOKEN_MOVED: &str = "machineconfiguration.openshift.io/boot-token-moved";
 }
 
-/// Values of [`annotation::STATE`].
+/// Values of [`annotation::STATE`]. Code decides by [`NodeState`](crate::node_state::NodeState).
 pub mod state {
     /// An update is being applied.
     pub const WORKING: &str = "Working";
@@ -378,7 +382,8 @@ pub mod pool_condition {
     /// The pool is pinned to an older config by an annotation (`mco undo`). Absent until it was true once.
     pub const CONFIG_PINNED: &str = "ConfigPinned";
     /// The pool's config has not proved itself under its RolloutPolicy yet, or is rejected: machines that boot for the first
-    /// time get the one of `status.configuration`. Absent until it was true once.
+    /// time get the config that `status.configuration` names, the last one that all nodes of the pool had. If there is none, they
+    /// get the new one. Absent until it was true once.
     pub const CONFIG_UNPROVED: &str = "ConfigUnproved";
     /// The image build of the pool failed; the message has the last lines of its log.
     pub const IMAGE_BUILD_DEGRADED: &str = "ImageBuildDegraded";
@@ -417,6 +422,6 @@ pub mod node_condition {
     pub const NODE_DEGRADED: &str = "NodeDegraded";
     /// Images of PinnedImageSets are being pulled, or cannot be.
     pub const PINNED_PROGRESSING: &str = "PinnedImageSetsProgressing";
-    /// They cannot be pulled or pinned; `status.pinnedImageSets` says why.
+    /// Images of PinnedImageSets cannot be pulled or pinned; `status.pinnedImageSets` says why.
     pub const PINNED_DEGRADED: &str = "PinnedImageSetsDegraded";
 }

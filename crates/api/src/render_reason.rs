@@ -24,6 +24,11 @@ macro_rules! reasons {
                 }
             }
 
+            /// The reason of a condition; `None`: there is no such reason.
+            pub fn named(reason: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|known| known.text() == reason)
+            }
+
             /// What it means, for the reference.
             pub fn meaning(self) -> &'static str {
                 match self {
@@ -70,5 +75,21 @@ impl fmt::Display for RenderReason {
 impl From<RenderReason> for String {
     fn from(reason: RenderReason) -> Self {
         reason.text().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_read_as_it_is_written() {
+        for reason in RenderReason::ALL {
+            assert_eq!(RenderReason::named(reason.text()), Some(*reason));
+        }
+        assert_eq!(RenderReason::named("NotStarted"), Some(RenderReason::NotStarted));
+        for other in ["", "notStarted", "RenderDegraded"] {
+            assert_eq!(RenderReason::named(other), None, "{other:?}");
+        }
     }
 }

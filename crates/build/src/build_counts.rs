@@ -2,6 +2,7 @@
 //!
 //! What it is not: metrics, or their names (see the controller).
 
+use crate::build_reason::BuildReason;
 use crate::job::JobFacts;
 use crate::names;
 use crate::state::{self, State};
@@ -103,9 +104,10 @@ fn has_job(build: &MachineOSBuild) -> bool {
 
 fn push(build: &MachineOSBuild, state: State, status: &MachineOSBuildStatus) -> Option<PushResult> {
     let said = || status.conditions.iter().flatten().find(|c| c.is_true());
+    let reason = || BuildReason::parse(&said()?.reason);
     match state {
         State::Succeeded if has_job(build) => Some(PushResult::Succeeded),
-        State::Failed if said().is_some_and(|c| c.reason == state::NOT_PUSHED) => Some(PushResult::Failed),
+        State::Failed if reason() == Some(BuildReason::NotPushed) => Some(PushResult::Failed),
         _ => None,
     }
 }
@@ -199,7 +201,7 @@ mod tests {
         let status = |b: MachineOSBuild| b.status.unwrap();
         let fresh = MachineOSBuild { status: None, ..build("a", "", "") };
         let mut failed = status(build("a", "Failed", "Build Failed: denied"));
-        failed.conditions.iter_mut().flatten().for_each(|c| c.reason = state::NOT_PUSHED.to_owned());
+        failed.conditions.iter_mut().flatten().for_each(|c| c.reason = "ImageNotPushed".to_owned());
         let got = observation(&fresh, State::Failed, &failed);
         let want = BuildObservation {
             ended: Some(State::Failed),
@@ -231,7 +233,7 @@ mod tests {
         // The reason decides, whatever the message says.
         let denied = "Build Failed: denied | the image could not be pushed to r.example.com/os:t";
         for (reason, message, want) in
-            [(state::NOT_PUSHED, "RUN false", Some(PushResult::Failed)), ("Failed", denied, None)]
+            [("ImageNotPushed", "RUN false", Some(PushResult::Failed)), ("Failed", denied, None)]
         {
             let mut failed = build("c", "Failed", message);
             let status = failed.status.as_mut().unwrap();

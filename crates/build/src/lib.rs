@@ -8,6 +8,7 @@
 //! What it is not: the network or a clock, or the rollout of an image (see `rollout`). The caller carries the plan out.
 
 mod build_counts;
+mod build_reason;
 pub mod containerfile;
 mod inputs;
 mod job;

@@ -343,7 +343,16 @@ mod tests {
         assert_eq!(authorities["configMap"]["items"], item);
         // On plain Kubernetes it may make user namespaces; on OpenShift the SCC says what it may.
         assert_eq!(container["securityContext"]["seccompProfile"]["type"], "Unconfined");
-        let openshift = ControllerConfigSpec { infra: Some(json!({"status": {}})), ..cluster.clone() };
+        let infra = Some(json!({"kind": "Infrastructure", "status": {"platform": "None"}}));
+        let described = ControllerConfigSpec { infra, ..cluster.clone() };
+        let plain = of(Inputs { cluster: Some(&described), ..inputs }).unwrap().job;
+        assert_eq!(
+            plain["spec"]["template"]["spec"]["containers"][0]["securityContext"],
+            container["securityContext"],
+            "the operator describes plain clusters, too"
+        );
+        let openshift =
+            ControllerConfigSpec { release_image: "r.example.com/release".to_owned(), ..described };
         let there = of(Inputs { cluster: Some(&openshift), ..inputs }).unwrap().job;
         assert!(there["spec"]["template"]["spec"]["containers"][0]["securityContext"].is_null());
         let limit = set("LIMIT_SECONDS").unwrap()["value"].as_str().unwrap().parse::<i64>().unwrap();

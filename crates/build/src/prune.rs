@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 use std::collections::BTreeSet;
 
 /// How many builds of a pool are kept besides those that are in use.
-const KEEP: usize = 5;
+const KEPT: usize = 5;
 /// How old a build may become that is not in use, in days.
 const DAYS: i64 = 30;
 
@@ -41,7 +41,7 @@ pub(crate) fn builds_to_prune<'a>(
     let oldest = inputs.now.0.saturating_sub(SignedDuration::from_hours(24 * DAYS)).ok();
     let aged = |b: &MachineOSBuild| made(b).zip(oldest).is_some_and(|(made, oldest)| made < oldest);
     let mut gone: Vec<_> =
-        free.into_iter().enumerate().filter(|(i, b)| *i >= KEEP || aged(b)).map(|(_, b)| b).collect();
+        free.into_iter().enumerate().filter(|(i, b)| *i >= KEPT || aged(b)).map(|(_, b)| b).collect();
     gone.reverse();
     gone
 }

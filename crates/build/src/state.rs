@@ -2,6 +2,7 @@
 //!
 //! What it is not: what follows from a state (see `plan`).
 
+use crate::build_reason::BuildReason;
 use api::conditions::StatusCondition as _;
 pub use api::images::build_state::BuildState as State;
 use api::k8s::{MetaCondition, Time};
@@ -17,12 +18,6 @@ const CONDITIONS: [(State, &str, &str, &str); 5] = [
     (State::Succeeded, "Succeeded", "Ready", "Build Ready"),
 ];
 
-/// The reason of an interruption by a newer build, after which the build may begin again.
-pub(crate) const SUPERSEDED: &str = "Superseded";
-/// The reason in the conditions of a build that stands for an image from elsewhere.
-pub(crate) const SEEDED: &str = "PreBuiltImageSeeded";
-/// The reason of a build that failed because its registry did not take the image.
-pub(crate) const NOT_PUSHED: &str = "ImageNotPushed";
 /// Characters of a condition's message that come from a build's log.
 const MAX_CAUSE: usize = 4000;
 
@@ -33,17 +28,41 @@ pub fn is_ended(build: &MachineOSBuild) -> bool {
 
 /// The condition that is `True`.
 pub(crate) fn current_condition(build: &MachineOSBuild) -> Option<&MetaCondition> {
-    let mut all = build.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    condition_in_force(build.status.as_ref())
+}
+
+fn condition_in_force(status: Option<&MachineOSBuildStatus>) -> Option<&MetaCondition> {
+    let mut all = status.into_iter().flat_map(|s| s.conditions.iter().flatten());
     all.find(|c| c.is_true())
+}
+
+/// Precedes what keeps the pods of a build from starting, in the message of the state that it is in until then.
+const HELD_UP: &str = "its pod does not start: ";
+
+/// The message of the condition that is `True`.
+pub(crate) fn message(status: Option<&MachineOSBuildStatus>) -> Option<&str> {
+    condition_in_force(status).map(|c| c.message.as_str())
+}
+
+/// What keeps the pods of a build from starting, as its message has kept it.
+pub(crate) fn held_up(build: &MachineOSBuild) -> Option<&str> {
+    message(build.status.as_ref())?.split_once(HELD_UP).map(|(_, why)| why)
 }
 
 /// What a state's condition says besides its fixed words.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Cause {
     /// Another reason.
-    pub(crate) reason: Option<&'static str>,
+    pub(crate) reason: Option<BuildReason>,
     /// Why, for people.
     pub(crate) why: Option<String>,
+}
+
+impl Cause {
+    /// Of a build whose pods do not start, if that is so.
+    pub(crate) fn held_up(why: Option<&str>) -> Self {
+        Self { reason: None, why: why.map(|why| format!("{HELD_UP}{why}")) }
+    }
 }
 
 /// The status of a build in another state. `at`: when its Job began and ended, where that is known.
@@ -73,7 +92,7 @@ pub(crate) fn status(
                 };
                 if *of == state {
                     if let Some(reason) = cause.reason {
-                        condition.reason = reason.to_owned();
+                        condition.reason = reason.text().to_owned();
                     }
                     if let Some(why) = &cause.why {
                         let why = api::formats::text::cut(why, MAX_CAUSE);
@@ -109,12 +128,12 @@ pub(crate) fn seeded(image: &str, now: &Time) -> MachineOSBuildStatus {
     let mut status = status(
         &MachineOSBuild::default(),
         State::Succeeded,
-        &Cause { reason: Some(SEEDED), why: None },
+        &Cause { reason: Some(BuildReason::Seeded), why: None },
         (None, None),
         now,
     );
     for condition in status.conditions.iter_mut().flatten() {
-        condition.reason = SEEDED.to_owned();
+        condition.reason = BuildReason::Seeded.text().to_owned();
         condition.message = match condition.is_true() {
             true => format!("Pre-built image {image:?} successfully seeded"),
             false => "Skipped: using pre-built image".to_owned(),

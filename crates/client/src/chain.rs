@@ -6,17 +6,17 @@ use std::error::Error;
 /// An error and its causes in one line. For an answer of the API server its message and code are used, because the
 /// library would print the whole object. A cause that its error already contains is left out.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
-    api::formats::text::chain_with(error, told)
+    api::formats::text::chain_with(error, replacement_text)
 }
 
 /// The same without what the API server says to a request that it refuses (403), but for the code. That has the name of who asked,
 /// which a masker can take for a user and a password.
 pub fn chain_without_refusal(error: &(dyn Error + 'static)) -> String {
-    api::formats::text::chain_with(error, |error| refused(error).or_else(|| told(error)))
+    api::formats::text::chain_with(error, |error| refusal_text(error).or_else(|| replacement_text(error)))
 }
 
-/// The text for a refusal.
-fn refused(error: &(dyn Error + 'static)) -> Option<(String, bool)> {
+/// The text to use for a refusal, and whether it includes its causes.
+fn refusal_text(error: &(dyn Error + 'static)) -> Option<(String, bool)> {
     let answer = error.downcast_ref::<kube::Error>();
     let answer = answer.or_else(|| error.downcast_ref::<Box<kube::Error>>().map(AsRef::as_ref));
     let watch = error.downcast_ref::<watcher::Error>();
@@ -30,7 +30,7 @@ fn refused(error: &(dyn Error + 'static)) -> Option<(String, bool)> {
 }
 
 /// The text to use instead of the error's own, and whether that text includes its causes.
-fn told(error: &(dyn Error + 'static)) -> Option<(String, bool)> {
+fn replacement_text(error: &(dyn Error + 'static)) -> Option<(String, bool)> {
     let answer = error.downcast_ref::<kube::Error>();
     let answer = answer.or_else(|| error.downcast_ref::<Box<kube::Error>>().map(AsRef::as_ref));
     // The parser's own message quotes what it could not read, which may be a secret.

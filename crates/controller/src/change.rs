@@ -13,6 +13,7 @@ use api::v1::{ControllerConfig, MachineConfigNode, MachineConfigPool, PinnedImag
 use api::v1alpha1::RolloutPolicy;
 use rollout::view::NodeView;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// A change of something that passes read.
 #[derive(Debug)]
@@ -44,6 +45,12 @@ pub(crate) enum Changed<'a> {
     TemplateInput,
     /// Something that rendering waits for has changed: the templates, the settings, or the version that the ControllerConfig belongs to.
     RenderPrerequisite,
+    /// Rendering has written the name of another config into this pool.
+    ConfigNamed(&'a str),
+    /// Rendering has found MachineConfigs of templates that are not stored as the templates produce them, and waits for them.
+    TemplatesNotStored,
+    /// How long the drains of these nodes may take has changed.
+    DrainLimits(&'a [Arc<str>]),
     /// This process has become the leader.
     TermBegins,
 }

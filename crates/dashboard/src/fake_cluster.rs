@@ -1,6 +1,4 @@
 //! A fake API server, for tests: a cluster that has a secret in everything that a person can write into.
-//!
-//! What it is not: tests.
 
 use kube::Client;
 use serde_json::{Value, json};

@@ -22,7 +22,7 @@ use crate::answers::{details, page_actions};
 use crate::fleet::feed::Feed;
 use crate::fleet::node_events::NodeEvents;
 use crate::fleet::timeline::Timeline;
-use crate::fleet::{live, node_events};
+use crate::fleet::{follow, node_events};
 use crate::serving::{https, routes};
 use crate::shared::{AccessMode, Shared};
 use api::v1::ControllerConfig;
@@ -266,11 +266,11 @@ fn following(
     events: &Arc<NodeEvents>,
     stop: &CancellationToken,
 ) -> JoinHandle<()> {
-    let live =
-        live::run(client.clone(), Arc::clone(feed), Arc::clone(timeline), Arc::clone(events), stop.clone());
+    let follower =
+        follow::run(client.clone(), Arc::clone(feed), Arc::clone(timeline), Arc::clone(events), stop.clone());
     let event_reader = node_events::run(client.clone(), Arc::clone(events), stop.clone());
     tokio::spawn(async {
-        tokio::join!(live, event_reader);
+        tokio::join!(follower, event_reader);
     })
 }
 

@@ -1,7 +1,5 @@
 //! The answers' form: the headers that every one of them has, JSON, and errors as JSON.
 //!
-//! What it is not: what is answered.
-//!
 //! Sources: <https://www.rfc-editor.org/rfc/rfc9110> and <https://www.w3.org/TR/CSP3/>.
 
 use axum::body::Body;

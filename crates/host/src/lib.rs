@@ -49,8 +49,8 @@ pub use plan::step::{Replaces, Step, UnitAction};
 pub use plan::trust::TrustTool;
 pub use plan::{Change, HostPlan};
 pub use record::{
-    Boot, Check, CurrentConfig, LiveRefusal, LoginUnit, Names, OsFailure, PendingReboot, RebootStatus, Trial,
-    TrialFailure, UndoneTrialCheck, UnitRun,
+    Boot, Check, CurrentConfig, LiveRefusal, LoginUnit, MOST_REBOOTS, Names, OsFailure, PendingReboot,
+    RebootStatus, Trial, TrialFailure, UndoneTrialCheck, UnitRun,
 };
 pub use system::dbus::DbusSystemd;
 pub use system::fake_os::FakeOs;

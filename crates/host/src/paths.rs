@@ -103,6 +103,8 @@ pub(crate) const FETCHED_PACKAGES: &str = "/run/machine-config-daemon-packages.j
 pub(crate) const OSTREE_ORIGIN: &str = "/run/machine-config-daemon-origin";
 /// Where GRUB's configuration is generated before it is checked.
 pub(crate) const GENERATED_GRUB: &str = "/run/machine-config-daemon-grub.cfg";
+/// The kubelet has to be restarted: its kubeconfigs got a CA of the API server that it needs now. After a boot it has read them.
+pub const KUBELET_RESTART: &str = "/run/machine-config-daemon-kubelet-restart";
 /// The kubelet's certificate authority. The certificate part of the daemon writes it, not a MachineConfig.
 pub const KUBELET_CA: &str = api::paths::KUBELET_CA;
 
@@ -123,8 +125,16 @@ mod tests {
 
     #[test]
     fn no_config_may_write_what_the_agent_trusts() {
-        let below_run =
-            [SSHD_COPY, SOFT_REBOOT, BOOT_TOKEN, STAGED, FETCHED_PACKAGES, OSTREE_ORIGIN, GENERATED_GRUB];
+        let below_run = [
+            SSHD_COPY,
+            SOFT_REBOOT,
+            BOOT_TOKEN,
+            STAGED,
+            FETCHED_PACKAGES,
+            OSTREE_ORIGIN,
+            GENERATED_GRUB,
+            KUBELET_RESTART,
+        ];
         let kept = [
             CURRENT_CONFIG,
             CURRENT_IMAGE,

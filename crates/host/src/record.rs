@@ -264,6 +264,10 @@ pub struct PendingReboot {
     pub back: bool,
 }
 
+/// After this many reboots for the same reason that did not lead where they should, no further one is started: the machine does not
+/// go down, comes back with what looks like the same boot, or boots an operating system that it should leave.
+pub const MOST_REBOOTS: u32 = 3;
+
 /// The state of a pending reboot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RebootStatus {

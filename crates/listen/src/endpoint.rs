@@ -210,13 +210,13 @@ impl Bound {
     pub async fn serve(self, stop: CancellationToken) {
         let Self { content, plain, secure } = self;
         let tracker = TaskTracker::new();
-        let here = async {
+        let over_http = async {
             if let Some(listener) = plain {
                 let content = Content { access: None, ..content.clone() };
                 accept(listener, None, &content, &tracker, &stop).await;
             }
         };
-        let network = async {
+        let over_https = async {
             let Some(secure) = secure else { return };
             if let Some((listener, tls)) = secure.opened(&stop).await {
                 tokio::join!(
@@ -225,7 +225,7 @@ impl Bound {
                 );
             }
         };
-        tokio::join!(here, network);
+        tokio::join!(over_http, over_https);
         tracker.close();
         tracker.wait().await;
     }

@@ -38,7 +38,8 @@ where
     }
 }
 
-/// Keeps the CA, bundle and certificate, and adds what it wrote to `done`.
+/// Keeps the CA, bundle and certificate, and adds what it wrote to `done`. Returns a sentence for each CA that ends soon and that only
+/// somebody else can renew.
 ///
 /// # Errors
 /// The first read or write that failed. Earlier writes stay; they are complete in themselves.
@@ -46,13 +47,15 @@ pub(crate) async fn certificates(
     client: &Client,
     facts: &ControllerConfigSpec,
     done: &mut Vec<String>,
-) -> Result<(), ReconcileError> {
+) -> Result<Vec<String>, ReconcileError> {
     api::first_boot::user_data::host(facts).ok_or(ReconcileError::NoHost)?;
     let hosts = api::first_boot::user_data::host_names(facts);
-    keep_certificates(client, certificates::SERVER, &hosts, Timestamp::now(), done).await
+    let ending = keep_certificates(client, certificates::SERVER, &hosts, Timestamp::now(), done).await?;
+    Ok(ending.into_iter().collect())
 }
 
-/// Keeps the CA of the metrics' certificates and one certificate for each of these parts, and adds what it wrote to `done`.
+/// Keeps the CA of the metrics' certificates and one certificate for each of these parts, and adds what it wrote to `done`. Returns
+/// the same as [`certificates`].
 ///
 /// # Errors
 /// The first read or write that failed. Earlier writes stay; they are complete in themselves.
@@ -60,14 +63,17 @@ pub(crate) async fn metrics_certificates(
     client: &Client,
     parts: &[&str],
     done: &mut Vec<String>,
-) -> Result<(), ReconcileError> {
+) -> Result<Vec<String>, ReconcileError> {
+    let mut ending = vec![];
     for part in parts {
         let serving = monitoring::certificate(part);
         let names = Names { ca: monitoring::CA, serving: &serving, subject: "machine-config.metrics" };
         let hosts = [monitoring::server_name(part)];
-        keep_certificates(client, names, &hosts, Timestamp::now(), done).await?;
+        ending.extend(keep_certificates(client, names, &hosts, Timestamp::now(), done).await?);
     }
-    Ok(())
+    // They have one CA.
+    ending.dedup();
+    Ok(ending)
 }
 
 /// Keeps user data and boot tokens, and adds what it wrote to `done`. `require_token`: the config server asks for boot
@@ -91,7 +97,7 @@ pub(crate) async fn user_data(
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let name = server_tls::CA;
     let bundle = call(format!("get ConfigMap {NAMESPACE}/{name}"), maps.get_opt(name)).await?;
-    let ca = bundle.and_then(|b| b.data).and_then(|mut d| d.remove(server_tls::BUNDLE)).unwrap_or_default();
+    let ca = trusted(bundle)?;
     keep_namespace(client, done).await?;
     let provider: Api<Secret> = Api::namespaced(client.clone(), api::first_boot::user_data::NAMESPACE);
     let secrets = call("list Secrets of machine providers".to_owned(), provider.list(&all)).await?.items;
@@ -161,6 +167,12 @@ pub(crate) async fn user_data(
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
+/// The CAs that machines are to trust. User data without one would make machines that trust no config server.
+fn trusted(bundle: Option<ConfigMap>) -> Result<String, ReconcileError> {
+    let ca = bundle.and_then(|map| map.data?.remove(server_tls::BUNDLE));
+    ca.filter(|ca| !ca.trim().is_empty()).ok_or(ReconcileError::NoCa)
+}
+
 /// The report on a Secret that the API server refuses to change, with its message. `None`: another try may succeed.
 fn refused(secret: &Secret, error: &CallError) -> Option<NotUpdated> {
     error.is_refused().then(|| NotUpdated {
@@ -186,14 +198,14 @@ async fn create_event(client: &Client, left: &NotUpdated, now: Timestamp) {
     }
 }
 
-/// Keeps the CA, bundle and certificate up to date.
+/// Keeps the CA, bundle and certificate up to date. Returns that the CA ends soon, if only somebody else can renew it.
 async fn keep_certificates(
     client: &Client,
     names: Names<'_>,
     hosts: &[String],
     now: Timestamp,
     done: &mut Vec<String>,
-) -> Result<(), ReconcileError> {
+) -> Result<Option<String>, ReconcileError> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let get = async |name: &str| call(format!("get Secret {NAMESPACE}/{name}"), secrets.get_opt(name)).await;
@@ -221,7 +233,7 @@ async fn keep_certificates(
         write(&secrets, secret).await?;
         done.push(format!("certificate {}: {}", names.serving, decision.serving.unwrap_or_default()));
     }
-    Ok(())
+    Ok(decision.ending)
 }
 
 async fn keep_namespace(client: &Client, done: &mut Vec<String>) -> Result<(), ReconcileError> {
@@ -238,6 +250,19 @@ async fn keep_namespace(client: &Client, done: &mut Vec<String>) -> Result<(), R
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_user_data_is_made_without_a_ca() {
+        let bundle = |pem: &str| ConfigMap {
+            data: Some([(server_tls::BUNDLE.to_owned(), pem.to_owned())].into()),
+            ..ConfigMap::default()
+        };
+        assert_eq!(trusted(Some(bundle("a CA"))).unwrap(), "a CA");
+        for without in [None, Some(ConfigMap::default()), Some(bundle("")), Some(bundle("\n"))] {
+            let error = trusted(without.clone()).unwrap_err();
+            assert!(matches!(error, ReconcileError::NoCa), "{without:?}: {error}");
+        }
+    }
 
     #[test]
     fn what_the_api_server_does_not_let_be_written_is_told_on_the_secret() {

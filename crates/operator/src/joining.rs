@@ -2,9 +2,9 @@
 //! that node and no other. [`decide`] is pure; [`approve`] reads and writes.
 //!
 //! All booting machines speak as the same account, so the request itself proves nothing. What proves it: a boot token was made
-//! for the node of this name (`mco token create --node`), a machine has just used it, there is no such Node yet, and nobody has
-//! asked for the same node with another key since: a token is worth one key, whoever else has the booting machines' account. A
-//! request that does not fit is left alone: somebody else may approve it.
+//! for the node of this name (`mco token create --node`), a machine has used it before the request was made and not long ago,
+//! there is no such Node yet, and nobody has asked for the same node with another key since: a token is worth one key, whoever
+//! else has the booting machines' account. A request that does not fit is left alone: somebody else may approve it.
 //!
 //! What it is not: the renewal of certificates and the kubelets' serving certificates, which the cluster's own controllers
 //! and its administrators approve.
@@ -87,6 +87,12 @@ fn subject(pem: &[u8]) -> Option<JoinRequest> {
         .then(|| JoinRequest { node: node.to_owned(), key })
 }
 
+/// Whether a request was made before this moment, as far as two clocks can tell.
+fn is_before(csr: &CertificateSigningRequest, since: Timestamp) -> bool {
+    let made = csr.metadata.creation_timestamp.as_ref();
+    made.is_some_and(|at| since.duration_since(at.0) > SKEW)
+}
+
 /// A request for the same node with another key, made since the token was used.
 fn rival<'a>(
     asked: &JoinRequest,
@@ -94,8 +100,7 @@ fn rival<'a>(
     since: Timestamp,
 ) -> Option<&'a CertificateSigningRequest> {
     all.iter().find(|other| {
-        let made = other.metadata.creation_timestamp.as_ref();
-        made.is_none_or(|at| since.duration_since(at.0) <= SKEW)
+        !is_before(other, since)
             && join_request(other).is_some_and(|o| o.node == asked.node && o.key != asked.key)
     })
 }
@@ -120,10 +125,20 @@ pub(crate) fn decide(
         let used = r.used.as_ref().is_some_and(|u| now.duration_since(u.at) <= BOOT);
         r.single_use && r.node.as_deref() == Some(&node) && used
     };
-    let Some(token) = tokens.iter().find(recent) else {
+    // The one that was used last: a machine that boots once more has got another one.
+    let used_at = |r: &&Record| r.used.as_ref().map(|used| used.at);
+    let Some(token) = tokens.iter().filter(recent).max_by_key(used_at) else {
         return Some(Err(format!("no boot token for node {node} was used within the last hour")));
     };
     let since = token.used.as_ref().map_or(now, |used| used.at);
+    // The kubelet starts with the config that the token was used for. Whoever asks before waits for another machine's boot.
+    if is_before(csr, since) {
+        return Some(Err(format!(
+            "it was made before boot token {} for node {node} was used, and a machine that joins asks after that. If it is of \
+             that machine, approve it by hand; otherwise the bootstrap credentials have leaked: revoke the token",
+            token.id
+        )));
+    }
     Some(match rival(&asked, all, since) {
         None => Ok((node, token.id.clone())),
         Some(other) => Err(format!(
@@ -342,6 +357,21 @@ pub(crate) mod tests {
             Some(vec![CertificateSigningRequestCondition::default()]);
         assert!(!among(approved), "another key, which was approved");
         assert!(among(at(good(), 130)), "of an earlier life of that machine");
+        // Whoever has asked before that machine booted is somebody else. The clocks may differ by a minute.
+        for (ago, approved) in [(59, true), (119, true), (130, false), (7200, false)] {
+            let said = verdict(&at(good(), ago), fine(), false).unwrap();
+            assert_eq!(said == "n1", approved, "{ago}: {said}");
+            assert_eq!(said.contains("made before boot token"), !approved, "{ago}: {said}");
+        }
+        // Of two tokens, whatever their order, the last use counts: what was asked for since the first one is too early.
+        let (first, second) = (token(Some("n1"), Some(1800), true), token(Some("n1"), Some(60), true));
+        for tokens in [[first.clone(), second.clone()], [second, first]] {
+            let early = at(good(), 900);
+            for (csr, approved) in [(&early, false), (&mine, true)] {
+                let said = decide(csr, &[early.clone(), mine.clone()], &tokens, |_| false, now).unwrap();
+                assert_eq!(said.is_ok(), approved, "{said:?}");
+            }
+        }
         assert!(among(mine.clone()), "the same key again");
         let mut elsewhere = at(good(), 30);
         elsewhere.spec.username = Some("system:node:n9".to_owned());

@@ -3,7 +3,8 @@
 //! What it is not: when it is tried again (see `sync`).
 
 use crate::certificates::CertificateError;
-use api::names::CONTROLLER_CONFIG;
+use api::first_boot::server_tls::CA;
+use api::names::{CONTROLLER_CONFIG, NAMESPACE};
 use client::CallError;
 
 /// Why a pass failed. No text quotes a Secret.
@@ -31,6 +32,12 @@ pub enum ReconcileError {
         /// The host that the ControllerConfig names.
         host: String,
     },
+    /// There is no CA that machines could trust.
+    #[error(
+        "no user data is written: ConfigMap {NAMESPACE}/{CA} has no CA, so that machines would trust no config server. The operator \
+        writes one there unless the CA in Secret {NAMESPACE}/{CA} has ended: renew it, or delete that Secret"
+    )]
+    NoCa,
     /// The system returns no random bytes.
     #[error("the system's random number generator failed")]
     Random,

@@ -6,8 +6,8 @@
 
 use crate::credentials::{Credentials, CredentialsError};
 use crate::reference::Reference;
-use crate::routes::{Routes, RoutesError};
-use crate::transport::{Proxies, Settings, Trust};
+use crate::requests::routes::{Routes, RoutesError};
+use crate::requests::transport::{Proxies, Settings, Trust};
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 

@@ -7,11 +7,12 @@
 //! Source: <https://github.com/opencontainers/distribution-spec/blob/main/spec.md#content-management>.
 
 use crate::documents::ACCEPTED;
-use crate::error::{RegistryError, RequestFailure};
-use crate::inspect::{Registry, failed};
+use crate::inspect::failed;
 use crate::reference::{Digest, Reference};
-use crate::routes::Endpoint;
-use crate::transport::body;
+use crate::requests::error::{RegistryError, RequestFailure};
+use crate::requests::registry::Registry;
+use crate::requests::routes::Endpoint;
+use crate::requests::transport::body;
 use http::Method;
 use http::header::LINK;
 use serde::Deserialize;

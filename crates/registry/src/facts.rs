@@ -5,12 +5,11 @@
 //! Sources: <https://github.com/opencontainers/image-spec/blob/main/config.md>
 //! and <https://github.com/opencontainers/image-spec/blob/main/annotations.md>.
 
+use api::images::os_image::{BOOTABLE_LABELS, bootable_by};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Labels of images that a node can boot, the first that is there counts: bootc's, and what OSTree writes into its own images.
-pub const BOOTABLE: [&str; 3] = ["containers.bootc", "ostree.bootable", "ostree.commit"];
 /// Labels with the version of the operating system, the first that is there counts.
 const VERSION: [&str; 3] = ["org.opencontainers.image.version", "version", "io.openshift.build.version"];
 /// The label of the stream that an OS image is of.
@@ -69,15 +68,11 @@ impl ImageFacts {
             keys.iter().copied().find(|k| labels.get(*k).is_some_and(|v| !v.is_empty()))
         };
         let value = |keys: &[&'static str]| first(keys).and_then(|k| labels.get(k)).cloned();
-        // `containers.bootc=false` is an image that says of itself that it cannot be booted.
-        let boots = |k: &&str| {
-            labels.get(*k).is_some_and(|v| if *k == "ostree.commit" { !v.is_empty() } else { is_yes(v) })
-        };
         Self {
             os_version: value(&VERSION),
             stream: value(&[STREAM]),
             kernel: value(&[KERNEL]),
-            bootable_by: BOOTABLE.into_iter().find(boots).map(str::to_owned),
+            bootable_by: bootable_by(&labels).map(str::to_owned),
             labels,
             ..self
         }
@@ -107,7 +102,11 @@ impl fmt::Display for ImageFacts {
                 writeln!(f, "bootable      no, it holds extensions of an OS image")
             }
             None => {
-                writeln!(f, "bootable      not known: none of the labels {} says so", BOOTABLE.join(", "))
+                writeln!(
+                    f,
+                    "bootable      not known: none of the labels {} says so",
+                    BOOTABLE_LABELS.join(", ")
+                )
             }
         }?;
         writeln!(f, "created       {}", self.created)?;
@@ -147,7 +146,10 @@ mod tests {
         for (labels, by) in [
             (vec![("containers.bootc", "1"), ("ostree.commit", "x")], Some("containers.bootc")),
             (vec![("containers.bootc", "True")], Some("containers.bootc")),
+            // The nodes' own check has these rows, too.
+            (vec![("containers.bootc", "2")], Some("containers.bootc")),
             (vec![("containers.bootc", "false")], None),
+            (vec![("containers.bootc", "")], None),
             (vec![("containers.bootc", "0"), ("ostree.bootable", "true")], Some("ostree.bootable")),
             (vec![("ostree.commit", "0a")], Some("ostree.commit")),
             (vec![("ostree.commit", "")], None),

@@ -2,7 +2,7 @@
 //! What a real registry does is tested against one (see the lab's tests of images).
 
 use crate::reference::Digest;
-use crate::transport::{Limits, Settings};
+use crate::requests::transport::{Limits, Settings};
 use client::Backoff;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -8,11 +8,12 @@
 //! Source: <https://github.com/opencontainers/image-spec/blob/main/layer.md>.
 
 use crate::documents::Descriptor;
-use crate::error::{RegistryError, RequestFailure};
-use crate::inspect::{Registry, failed};
+use crate::inspect::failed;
 use crate::reference::{Digest, Reference};
-use crate::routes::Endpoint;
-use crate::transport::next;
+use crate::requests::error::{RegistryError, RequestFailure};
+use crate::requests::registry::Registry;
+use crate::requests::routes::Endpoint;
+use crate::requests::transport::next;
 use flate2::read::MultiGzDecoder;
 use sha2::Digest as _;
 use std::io::{BufRead, BufReader, Read};

@@ -8,14 +8,13 @@
 //! Source: <https://github.com/opencontainers/distribution-spec/blob/main/spec.md#pull>.
 
 use crate::documents::{ACCEPTED, Descriptor, Document, ImageConfig, ListedImage};
-use crate::error::{RegistryError, RequestFailure};
 use crate::facts::{ImageFacts, LayerFacts};
 use crate::reference::{Digest, Reference};
-use crate::routes::Endpoint;
-use crate::transport::{Settings, Transport, body};
-use http::header::HeaderValue;
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use crate::requests::error::{RegistryError, RequestFailure};
+use crate::requests::registry::Registry;
+use crate::requests::routes::Endpoint;
+use crate::requests::transport::body;
+use std::sync::Arc;
 
 /// The header in which a registry says what it sends.
 const SENT_DIGEST: &str = "docker-content-digest";
@@ -23,22 +22,6 @@ const SENT_DIGEST: &str = "docker-content-digest";
 const USUAL: &str = "amd64";
 /// Whatever it is.
 const ANYTHING: &str = "*/*";
-
-/// Looks into images. It holds connections and tokens, so one of them is made for several images, and dropped after that.
-pub struct Registry {
-    pub(crate) settings: Settings,
-    pub(crate) transport: Transport,
-    /// What each place wants in `Authorization`.
-    pub(crate) logins: Mutex<HashMap<String, HeaderValue>>,
-    /// Insecure registries that do not speak TLS.
-    pub(crate) plain: Mutex<HashSet<String>>,
-}
-
-impl std::fmt::Debug for Registry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Registry").field("settings", &self.settings).finish_non_exhaustive()
-    }
-}
 
 /// What a reference leads to.
 pub(crate) struct ResolvedImage {
@@ -55,12 +38,6 @@ pub(crate) struct Image {
 }
 
 impl Registry {
-    /// With these settings. Nothing is asked yet.
-    #[must_use]
-    pub fn new(settings: Settings) -> Self {
-        Self { settings, transport: Transport::default(), logins: Mutex::default(), plain: Mutex::default() }
-    }
-
     /// What the image says of itself. `architecture`: as Go calls it; without one, that of a single image, and of an image for
     /// several the usual one or the first.
     ///

@@ -14,21 +14,16 @@
 //! Source: <https://github.com/opencontainers/distribution-spec/blob/main/spec.md>.
 
 mod cache;
-mod challenge;
 mod container_tools;
 mod credentials;
 mod deletion;
 mod documents;
-mod error;
 mod facts;
 mod files;
 mod inspect;
 mod reference;
-mod request;
-mod routes;
+mod requests;
 mod streams;
-mod transport;
-mod tries;
 
 #[cfg(test)]
 mod fake_registry;
@@ -38,10 +33,10 @@ mod tests;
 pub use cache::Cache;
 pub use container_tools::{ContainerTools, ContainerToolsError, FileTrouble};
 pub use credentials::{BrokenEntry, Credentials, CredentialsError, Login};
-pub use error::{RegistryError, RequestFailure};
-pub use facts::{BOOTABLE, ImageFacts, LayerFacts, STREAM};
-pub use inspect::Registry;
+pub use facts::{ImageFacts, LayerFacts, STREAM};
 pub use reference::{Digest, Reference, ReferenceError};
-pub use routes::{Routes, RoutesError};
+pub use requests::error::{RegistryError, RequestFailure};
+pub use requests::registry::Registry;
+pub use requests::routes::{Routes, RoutesError};
+pub use requests::transport::{Limits, Proxies, Settings, Trust, encoded};
 pub use streams::{Stream, of_release, pair};
-pub use transport::{Limits, Proxies, Settings, Trust, encoded};

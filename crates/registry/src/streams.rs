@@ -5,10 +5,11 @@
 //!
 //! Source: <https://github.com/openshift/api/tree/HEAD/machineconfiguration/v1>.
 
-use crate::error::{RegistryError, RequestFailure};
 use crate::facts::ImageFacts;
-use crate::inspect::{Registry, failed};
+use crate::inspect::failed;
 use crate::reference::Reference;
+use crate::requests::error::{RegistryError, RequestFailure};
+use crate::requests::registry::Registry;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;

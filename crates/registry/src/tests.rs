@@ -5,7 +5,7 @@
 mod access;
 
 use crate::fake_registry::{CannedAnswer, FakeRegistry, Images, ReceivedRequest, settings};
-use crate::transport::{Limits, Proxies, Settings};
+use crate::requests::transport::{Limits, Proxies, Settings};
 use crate::{Digest, ImageFacts, Reference, Registry, RegistryError, RequestFailure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

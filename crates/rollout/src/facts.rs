@@ -7,6 +7,7 @@ use crate::pinned_images::PinFacts;
 use crate::topology::{self, Topology};
 use crate::view::NodeView;
 use crate::view::roles::Cluster;
+use api::topology::ControlPlaneTopology;
 use api::v1::{ControllerCertificate, ControllerConfig};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -98,6 +99,7 @@ impl Facts {
     /// Whether the topology has an arbiter beside two masters, or is not known. An arbiter's pool is then held for its
     /// masters.
     pub fn has_arbiter(&self) -> bool {
-        self.cluster == Cluster::Unknown || &*self.control_plane_topology == "HighlyAvailableArbiter"
+        let topology = ControlPlaneTopology::parse(&self.control_plane_topology);
+        self.cluster == Cluster::Unknown || topology == Some(ControlPlaneTopology::HighlyAvailableArbiter)
     }
 }

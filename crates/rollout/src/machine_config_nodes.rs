@@ -297,13 +297,12 @@ pub fn advance(
         let ends = |h: &&mut NodeStepCondition| {
             h.type_ != c::UPDATED && !h.is_false() && !ASIDE.contains(&&*h.type_)
         };
+        let prefix = format!("Action during update to {target}: ");
+        // What has the prefix is `False`, and so has ended. A step that begins again writes a new message.
         for have in list.iter_mut().filter(ends) {
-            let prefix = format!("Action during update to {target}: ");
             "False".clone_into(&mut have.status);
             have.last_transition_time = now.clone();
-            if !have.message.starts_with(&prefix) {
-                have.message.insert_str(0, &prefix);
-            }
+            have.message.insert_str(0, &prefix);
         }
     } else if [c::UPDATE_PREPARED, c::UPDATE_EXECUTED].contains(&parent.type_.as_str()) {
         // An update began that was not announced: the node is no longer in its config.

@@ -4,8 +4,6 @@
 //! with expressions where clusters differ.
 
 use super::{Values, each_text, in_namespaces, is_users, parts, yaml};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +17,6 @@ pub(super) fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
     let values = Values::placeholders();
     let steps = values.plan()?;
     let (definitions, others) = parts(&steps);
-    let ca = STANDARD.encode(&values.api_server_ca);
     // Helm replaces each placeholder with one of these expressions. They contain no quotes, because YAML may quote the
     // text around them. Without a required value the chart installs nothing.
     let expressions = [
@@ -28,11 +25,6 @@ pub(super) fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
             values.api_server_url.as_str(),
             "{{ required `apiServerURL: the API server as machines reach it` .Values.apiServerURL }}",
         ),
-        (
-            ca.as_str(),
-            "{{ required `apiServerCA: the CA of the API server, PEM` .Values.apiServerCA | b64enc }}",
-        ),
-        (values.cluster_dns_ip.as_str(), "{{ .Values.clusterDNSIP }}"),
     ];
     let mut templates = vec![];
     for step in others {
@@ -48,7 +40,11 @@ pub(super) fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
             let value = |path: &str| json!(format!("{{{{ .Values.{path} }}}}"));
             let spec = &mut object["spec"];
             spec["configServer"]["access"] = value("configServer.access");
-            spec["configServer"][BALANCERS] = json!(BALANCERS);
+            for Optional { parent, field, .. } in OPTIONAL {
+                if let Some(parent) = spec.pointer_mut(parent) {
+                    parent[field] = json!(field);
+                }
+            }
             for field in ["prometheus", "dashboards"] {
                 spec["monitoring"][field] = value(&format!("monitoring.{field}"));
             }
@@ -76,23 +72,49 @@ pub(super) fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
         (folder.join("Chart.yaml"), chart),
         (folder.join("values.yaml"), format!("{head}{VALUES}")),
         (folder.join("crds/mco.yaml"), head.to_owned() + &yaml(definitions.iter().map(|s| &s.object))?),
-        (folder.join("templates/mco.yaml"), head.to_owned() + &with_balancers(&yaml(&templates)?)),
+        (folder.join("templates/mco.yaml"), head.to_owned() + &with_optional(&yaml(&templates)?)),
         (folder.join("templates/openshift.yaml"), head.to_owned() + &of_openshift),
         (folder.join("templates/NOTES.txt"), NOTES.to_owned()),
     ]))
 }
 
-/// The settings' list of load balancers, which is left out when it is empty.
-const BALANCERS: &str = "proxyProtocolFrom";
+/// A field of the settings that is left out where its value is empty.
+struct Optional {
+    /// Where it stands in the settings.
+    parent: &'static str,
+    /// Its name, which is its own placeholder.
+    field: &'static str,
+    /// The value.
+    value: &'static str,
+    /// What stands there for the value.
+    text: &'static str,
+}
 
-/// Replaces the placeholder with Helm's own list.
-fn with_balancers(text: &str) -> String {
-    let mark = format!("{BALANCERS}: {BALANCERS}");
-    let lines = text.lines().map(|line| match line.strip_suffix(mark.as_str()) {
-        Some(indent) => format!(
-            "{indent}{{{{- with .Values.configServer.{BALANCERS} }}}}\n{indent}{BALANCERS}: {{{{ toJson . }}}}\n{indent}{{{{- end }}}}\n"
-        ),
-        None => format!("{line}\n"),
+/// All of them. Whatever stands there is the administrator's word, which the operator does not replace by what it finds.
+const OPTIONAL: [Optional; 3] = [
+    Optional { parent: "/apiServer", field: "caData", value: "apiServerCA", text: "\"{{ b64enc . }}\"" },
+    Optional { parent: "", field: "clusterDNSIP", value: "clusterDNSIP", text: "\"{{ . }}\"" },
+    Optional {
+        parent: "/configServer",
+        field: "proxyProtocolFrom",
+        value: "configServer.proxyProtocolFrom",
+        text: "{{ toJson . }}",
+    },
+];
+
+/// Replaces the placeholders of [`OPTIONAL`].
+fn with_optional(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let found = OPTIONAL.iter().find_map(|optional| {
+            let indent = line.strip_suffix(&format!("{0}: {0}", optional.field))?;
+            Some((indent, optional))
+        });
+        match found {
+            Some((indent, Optional { field, value, text: expression, .. })) => format!(
+                "{indent}{{{{- with .Values.{value} }}}}\n{indent}{field}: {expression}\n{indent}{{{{- end }}}}\n"
+            ),
+            None => format!("{line}\n"),
+        }
     });
     lines.collect()
 }
@@ -102,10 +124,11 @@ const VALUES: &str = "\
 image: \"\"
 # The API server as machines reach it, https://HOST:PORT. Required.
 apiServerURL: \"\"
-# The CA that clients of the API server trust, PEM: --set-file apiServerCA=/etc/kubernetes/pki/ca.crt. Required.
+# The CA that clients of the API server trust, PEM, as by --set-file apiServerCA=ca.crt. Without it the operator takes that of the
+# ConfigMap kube-root-ca.crt, and follows it when it is rotated. A CA from here stays until it is changed here.
 apiServerCA: \"\"
-# The address of the cluster's DNS service.
-clusterDNSIP: 10.96.0.10
+# The address of the cluster's DNS service. Without it the operator takes that of the cluster's own.
+clusterDNSIP: \"\"
 configServer:
   # Who gets a config: BootTokens (machines that show a boot token, over HTTPS) or Everybody (as `mco install --open`).
   access: BootTokens

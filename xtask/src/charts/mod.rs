@@ -18,17 +18,14 @@ use std::path::PathBuf;
 /// Folders that hold only generated files.
 pub(crate) const OWNED: [&str; 2] = [helm::FOLDER, kustomize::FOLDER];
 
-/// The values that an administrator gives to an installation.
+/// The values that an administrator gives to an installation. The API server's CA and the address of the cluster's DNS service
+/// are not among them: the operator finds them, and follows their changes unless somebody has set them.
 #[derive(Debug, Clone)]
 pub(crate) struct Values {
     /// The image of all pods, including the agents'.
     pub(crate) image: String,
     /// The URL at which machines reach the API server.
     pub(crate) api_server_url: String,
-    /// The CA that clients of the API server trust (PEM).
-    pub(crate) api_server_ca: String,
-    /// The address of the cluster's DNS service.
-    pub(crate) cluster_dns_ip: String,
 }
 
 impl Values {
@@ -38,8 +35,6 @@ impl Values {
         Self {
             image: "registry.example.com/mco:placeholder".to_owned(),
             api_server_url: "https://api.placeholder.example.com:6443".to_owned(),
-            api_server_ca: "-----BEGIN CERTIFICATE-----\nplaceholder\n-----END CERTIFICATE-----\n".to_owned(),
-            cluster_dns_ip: "10.96.0.10".to_owned(),
         }
     }
 
@@ -52,9 +47,7 @@ impl Values {
     fn plan_with(&self, namespaces: &[&'static str]) -> anyhow::Result<Vec<Step>> {
         Ok(plan(&Options {
             given: ControllerConfigValues {
-                cluster_dns_ip: Some(self.cluster_dns_ip.clone()),
                 api_server_url: Some(self.api_server_url.clone()),
-                api_server_ca: Some(self.api_server_ca.clone().into_bytes()),
                 ..ControllerConfigValues::default()
             },
             daemon_image: Some(self.image.clone()),

@@ -26,8 +26,8 @@ fn all_of_the_plan_is_in_both_and_nothing_of_a_placeholder_is_left_in_the_chart(
     for value in [
         ".Values.image",
         ".Values.apiServerURL",
-        ".Values.apiServerCA",
-        ".Values.clusterDNSIP",
+        "  apiServer:\n    {{- with .Values.apiServerCA }}\n    caData: \"{{ b64enc . }}\"\n    {{- end }}\n    url: ",
+        "\n  {{- with .Values.clusterDNSIP }}\n  clusterDNSIP: \"{{ . }}\"\n  {{- end }}\n",
         ".Values.configServer.access",
         "with .Values.configServer.proxyProtocolFrom",
         ".Values.monitoring.prometheus",
@@ -37,4 +37,18 @@ fn all_of_the_plan_is_in_both_and_nothing_of_a_placeholder_is_left_in_the_chart(
     }
     // The namespaces.
     assert!(template.matches("helm.sh/resource-policy: keep").count() >= 3, "{template}");
+}
+
+/// What is set there is the administrator's word, and so would stay when the cluster's own is another.
+#[test]
+fn neither_the_ca_nor_the_address_of_the_dns_service_is_set_unless_somebody_asks_for_it() {
+    let files = files().unwrap();
+    let base = &files[&PathBuf::from("deploy/kustomize/base/mco.yaml")];
+    let values = &files[&PathBuf::from("deploy/helm/mco/values.yaml")];
+    for field in ["caData", "clusterDNSIP"] {
+        assert!(!base.contains(field), "{field}");
+    }
+    for value in ["\napiServerCA: \"\"\n", "\nclusterDNSIP: \"\"\n", "\n  proxyProtocolFrom: []\n"] {
+        assert!(values.contains(value), "{value}: {values}");
+    }
 }

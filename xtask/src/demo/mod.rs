@@ -3,9 +3,9 @@
 //! It starts the product only in the ways that a user has: `mco install`, `mco controller start`, `mco daemon start`.
 
 mod kubeadm;
-mod live;
 mod manifest;
 mod os;
+mod rollout_view;
 mod workload;
 
 use crate::kept_lab::{self, interrupt};
@@ -219,7 +219,7 @@ async fn rollout(
     kubelet: KubeletKind,
     start: Instant,
 ) -> anyhow::Result<()> {
-    let mut view = live::Live::new(start);
+    let mut view = rollout_view::RolloutView::new(start);
     let limit = PATIENCE_PER_NODE * u32::try_from(nodes.len()).unwrap_or(u32::MAX);
     println!("waiting until every node has joined its pool");
     follow(client, &mut view, limit, |now| all_updated(now, nodes.len())).await?;
@@ -264,7 +264,7 @@ async fn rollout(
 /// Shows snapshots until `done`.
 async fn follow(
     client: &kube::Client,
-    view: &mut live::Live,
+    view: &mut rollout_view::RolloutView,
     limit: Duration,
     done: impl Fn(&Snapshot) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {

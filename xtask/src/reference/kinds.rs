@@ -43,8 +43,8 @@ fn role(kind: &str) -> Option<&'static str> {
         }
         "MachineConfiguration" => {
             "Of this kind of OpenShift's, these fields of the object `cluster` are read: `spec.nodeDisruptionPolicy` (what \
-             changes of files, units and SSH keys cost), `spec.irreconcilableValidationOverrides`, and \
-             `spec.operatorLogLevel`. The operator writes the policies in force into the status. See \
+             changes of files, units and SSH keys cost), `spec.irreconcilableValidationOverrides`, \
+             `spec.bootImageSkewEnforcement` (what the status says of boot images), and `spec.operatorLogLevel`. The operator writes the policies in force into the status. See \
              [Disruption](../disruption.md)."
         }
         "PinnedImageSet" => {
@@ -67,6 +67,89 @@ fn role(kind: &str) -> Option<&'static str> {
     })
 }
 
+/// Which objects of one of OpenShift's kinds are read, and which of their fields.
+fn read_of(kind: &str) -> Option<(&'static str, &'static str)> {
+    const ONE: &str = "`cluster`";
+    const ALL: &str = "all";
+    Some(match kind {
+        "APIServer" => (
+            ONE,
+            "`spec.tlsSecurityProfile.type`, and of a custom one `custom.minTLSVersion` and `custom.ciphers`: the least TLS \
+             version and the ciphers of kubelets, where the templates' layer `kubelet` is used or a KubeletConfig is written.",
+        ),
+        "ClusterImagePolicy" => {
+            (ALL, "`spec.scopes` and `spec.policy`: which images must be signed, and by whom, on all nodes.")
+        }
+        "ImagePolicy" => (
+            ALL,
+            "`spec.scopes` and `spec.policy`: the same for the pods of its namespace. Written: the condition `Pending` in \
+             `status.conditions`, where a ClusterImagePolicy overrides a scope.",
+        ),
+        "ClusterOperator" => (
+            "`machine-config`",
+            "Written by the operator: `status.conditions`, `status.versions`, `status.relatedObjects` and `status.extension`. \
+             The dashboard shows the conditions.",
+        ),
+        "ClusterVersion" => (
+            "`version`",
+            "`status.desired.image`: the release, whose registry is never blocked, whose OS images are listed in the \
+             OSImageStream, and which goes into the ControllerConfig. `status.desired.version`: the release's version, where \
+             its ConfigMaps name none. `status.history`: the version that was installed first, for boot images.",
+        ),
+        "DNS" => {
+            (ONE, "The object is copied into `spec.dns` of the ControllerConfig, for your own templates.")
+        }
+        "FeatureGate" => (
+            ONE,
+            "`status.featureGates`, and where that list is empty `spec.customNoUpgrade`: the feature gates of kubelets, and \
+             whether OS image streams (`OSStreams`), image signatures (`SigstoreImageVerification`) and additional stores \
+             (`AdditionalStorageConfig`) are in use.",
+        ),
+        "Image" => (
+            ONE,
+            "`spec.registrySources`: insecure, blocked, allowed and search registries of nodes. \
+             `spec.additionalTrustedCA.name`: the ConfigMap in `openshift-config` with the certificates of registries.",
+        ),
+        "ImageContentSourcePolicy" => (
+            ALL,
+            "`spec.repositoryDigestMirrors`: mirrors of images by digest, in the form of older releases; they come after those \
+             of ImageDigestMirrorSets.",
+        ),
+        "ImageDigestMirrorSet" => (
+            ALL,
+            "`spec.imageDigestMirrors`: mirrors of images that are pulled by digest, and sources that are never contacted.",
+        ),
+        "ImageTagMirrorSet" => (ALL, "`spec.imageTagMirrors`: the same for images that are pulled by tag."),
+        "Infrastructure" => (
+            ONE,
+            "The object is copied into `spec.infra` of the ControllerConfig, for your own templates. Used of it: \
+             `status.platformStatus` and `status.platform` (the platform and its addresses of the API), \
+             `status.controlPlaneTopology` (drains of a single node, replicas, arbiters), `status.apiServerInternalURI` and \
+             `status.apiServerURL` (how machines reach the API server), `status.etcdDiscoveryDomain` (templates), and \
+             `spec.cloudConfig.name` (whether a cloud config must be there). Without this object none of Network, DNS, Proxy \
+             and Image's certificates is used.",
+        ),
+        "Network" => (
+            ONE,
+            "`spec.serviceNetwork`: the address of the cluster's DNS and the families of addresses. \
+             `status.networkType`, `spec.networkType` and `status.migration`: copied into the ControllerConfig, for your own \
+             templates.",
+        ),
+        "Node" => (
+            ONE,
+            "`spec.workerLatencyProfile`: how often the kubelets of the pool `worker` report. `spec.cgroupMode`: anything but \
+             `v2` is refused. Where the object exists, kernel arguments for cgroups v2 are set. All of it takes effect with \
+             the templates' layers `kubelet` and `kubeadm` only.",
+        ),
+        "Proxy" => (
+            ONE,
+            "`status.httpProxy`, `status.httpsProxy`, `status.noProxy`: the proxy of hosts, agents and builds; the same fields \
+             of `spec` are not read. `spec.trustedCA.name`: the ConfigMap in `openshift-config` whose certificates hosts trust.",
+        ),
+        _ => return None,
+    })
+}
+
 pub(super) fn pages() -> anyhow::Result<Vec<(String, String)>> {
     let all = api::crds::all()?;
     let mut pages = vec![];
@@ -83,12 +166,17 @@ pub(super) fn pages() -> anyhow::Result<Vec<(String, String)>> {
         pages.push((file, page(crd, kind, role)?));
     }
     index += "\n## Read where they exist\n\nKinds of OpenShift's. `mco install --openshift-config-crds` installs their \
-              definitions on a plain cluster.\n\n";
-    index += &columns(&["kind", "group"]);
+              definitions on a plain cluster. Fields that are not named here have no effect.\n\n";
+    index += &columns(&["kind", "group", "objects", "what is read, and what for"]);
     for crd in all.iter().filter(|c| !c.ours) {
-        index +=
-            &row(&[&format!("`{}`", text(&crd.object, "/spec/names/kind")), &format!("`{}`", crd.group)]);
+        let kind = text(&crd.object, "/spec/names/kind");
+        let Some((objects, read)) = read_of(kind) else {
+            bail!("xtask/src/reference/kinds.rs: say what is read of the kind {kind}")
+        };
+        index += &row(&[&format!("`{kind}`"), &format!("`{}`", crd.group), objects, &cell(read)]);
     }
+    index += "\nOf the Scheduler `cluster` (`config.openshift.io`), whose definition only OpenShift installs, `spec.mastersSchedulable` is \
+              read: whether control-plane nodes take pods of users. Where there is none, their taints and labels stay as they are.\n";
     pages.push(("kinds.md".to_owned(), index));
     Ok(pages)
 }

@@ -2,8 +2,8 @@
 //!
 //! Not here: which jobs run at once, and what their output says (see `lanes`).
 
-use super::busy::fields_after_name;
 use super::jobs::Job;
+use super::processor_time::fields_after_name;
 use super::terminated::EndsWithUs;
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -2,9 +2,9 @@
 //!
 //! Not here: which jobs run, and in which order (`jobs.rs`).
 
-use super::busy::Ticks;
 use super::child::{self, Ended};
 use super::jobs::Job;
+use super::processor_time::Ticks;
 use anyhow::Context;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;

@@ -1,22 +1,22 @@
 //! `cargo xtask test`: runs every test. `--quick` leaves out virtual machines, clusters made by kubeadm, and browsers, `--unit` all
 //! tests that need a cluster; both list by name what they leave out.
 //!
-//! Flow: is there room on the disks ([`room`])? → checks that need no build ([`checks`]) → the test programs are built
+//! Flow: is there room on the disks ([`disk_space`])? → checks that need no build ([`checks`]) → the test programs are built
 //! ([`programs`]) → they are divided into jobs ([`jobs`], pure) → the jobs run side by side, and a failure is printed when it
 //! happens ([`lanes`]); beside them the examples in the documentation, the book's commands, and the release build → outdated
 //! output is deleted from `target` ([`prune`]) → the time is printed beside its limit ([`limits`]).
 //!
 //! What it is not: a test framework. Each job is one run of a program that plain `cargo test` would run too.
 
-mod busy;
 mod checks;
 mod child;
+mod disk_space;
 mod jobs;
 mod lanes;
 mod limits;
+mod processor_time;
 mod programs;
 mod prune;
-mod room;
 mod terminated;
 
 use anyhow::{Context, bail};
@@ -62,7 +62,7 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         _ => Scope::All,
     };
     if a.only.is_empty() {
-        room::check(root, scope)?;
+        disk_space::check(root, scope)?;
         checks::run(root)?;
     }
     prepare(root, scope)?;
@@ -94,7 +94,8 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
     let built = Instant::now();
     let everything = a.only.is_empty() && left.is_empty();
     let programs::Built { programs, files } = build(root, scope, &chosen, everything)?;
-    println!("built in {:.0} s", built.elapsed().as_secs_f64());
+    let (built, all) = (built.elapsed().as_secs_f64(), start.elapsed().as_secs_f64());
+    println!("built in {built:.0} s, {all:.0} s after the start");
     let plan = jobs::plan(&programs, &left, scope, &a.only, &lanes::last_times(root))?;
     if plan.jobs.is_empty() && plan.beside.is_empty() {
         bail!(
@@ -102,9 +103,9 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
             a.only.join(" or ")
         );
     }
-    terminated::watch()?;
+    terminated::watch(start)?;
     let with_image = scope == Scope::All && a.only.is_empty() && lab::is_root();
-    let before = busy::Ticks::now();
+    let before = processor_time::Ticks::now();
     let (done, release, documentation) = std::thread::scope(|threads| {
         // Everything is built, and rustdoc has one processor's work for half a minute.
         let examples = a.only.is_empty().then(|| threads.spawn(|| examples(root)));
@@ -126,7 +127,7 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         (done, joined(release, "the release build"), [examples, commands])
     });
     let done = done?;
-    if let Some((now, before)) = busy::Ticks::now().zip(before) {
+    if let Some((now, before)) = processor_time::Ticks::now().zip(before) {
         println!("== the processors were busy for {} % of the time", now.busy_since(before));
     }
 

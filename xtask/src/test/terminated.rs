@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::collections::BTreeMap;
 use std::process::Child;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// What SIGTERM goes to.
@@ -63,11 +64,11 @@ impl Drop for EndsWithUs {
     }
 }
 
-/// From now on, SIGTERM ends the jobs and this process.
+/// From now on, SIGTERM ends the jobs and this process. `start`: when the run began.
 ///
 /// # Errors
 /// The signal cannot be waited for.
-pub(super) fn watch() -> anyhow::Result<()> {
+pub(super) fn watch(start: Instant) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals =
         runtime.block_on(async { signal(SignalKind::terminate()) }).context("cannot wait for SIGTERM")?;
@@ -77,7 +78,8 @@ pub(super) fn watch() -> anyhow::Result<()> {
         }
         // No other job begins: its lane waits for the lock.
         let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-        println!("== SIGTERM: {} jobs are ended", running.len());
+        let after = start.elapsed().as_secs();
+        println!("== SIGTERM, {after} s after the start: {} jobs are ended", running.len());
         for (pid, reach) in running.iter() {
             if let Some(pid) = i32::try_from(*pid).ok().and_then(Pid::from_raw) {
                 reach.end(pid);

@@ -2,7 +2,7 @@
 //! in [`own::OS_IMAGE`]. Annotations are not part of a rendered config's name, so the name stays that of the reference.
 //!
 //! A tag is resolved to a digest once, and every node that goes to the config takes the image by that digest, whatever the tag
-//! names meanwhile.
+//! names meanwhile. Also which labels say that a node can boot an image: one answer for the controller, for people and for nodes.
 //!
 //! What it is not: the look at the image (see `registry`), or what a rollout makes of it (see `rollout`).
 
@@ -67,6 +67,25 @@ impl OsImage {
     }
 }
 
+/// Labels of images that a node can boot, the first that says so counts: bootc's, and what OSTree writes into its own images.
+pub const BOOTABLE_LABELS: [&str; 3] = ["containers.bootc", "ostree.bootable", "ostree.commit"];
+
+/// The label by which a node can boot an image. `None`: it has none, or denies it.
+///
+/// bootc and rpm-ostree take an image that has `containers.bootc` or `ostree.bootable`, whatever its value is
+/// (<https://github.com/bootc-dev/bootc/blob/HEAD/crates/ostree-ext/src/container/store.rs>, `require_bootable`). A value that is not
+/// known here, of a later version perhaps, must not hold nodes that could go. Only `false`, `0` and the empty text deny it: an image
+/// that says of itself that it is no OS is named by mistake, and a Containerfile has no other way to take back a label of its base.
+///
+/// `ostree.commit` alone is on an image of a commit that does not say that it boots, as those of older versions of OSTree and of
+/// `ostree commit` without `--bootable`. `ostree container image pull` takes it, and so did rpm-ostree until 2022. A newer rpm-ostree
+/// and bootc refuse it themselves, before the drain. Labels do not say which of them a node has, so it holds nobody.
+#[must_use]
+pub fn bootable_by(labels: &BTreeMap<String, String>) -> Option<&'static str> {
+    let denies = |value: &str| value.is_empty() || value == "0" || value.eq_ignore_ascii_case("false");
+    BOOTABLE_LABELS.into_iter().find(|label| labels.get(*label).is_some_and(|value| !denies(value)))
+}
+
 /// Whether an `osImageURL` names an image in a registry, so that it can be looked into: not a short name, and none of OSTree's
 /// forms, which say how a host verifies an image.
 #[must_use]
@@ -106,6 +125,28 @@ mod tests {
         }
         let broken = BTreeMap::from([(own::OS_IMAGE.to_owned(), "{".to_owned())]);
         assert_eq!(OsImage::read(Some(&broken), "q.io:5000/os:1"), None);
+    }
+
+    #[test]
+    fn labels_say_whether_a_node_can_boot_the_image() {
+        let [bootc, bootable, commit] = BOOTABLE_LABELS;
+        for (labels, by) in [
+            (&[(bootc, "1"), (commit, "0a")][..], Some(bootc)),
+            (&[(bootc, "True")], Some(bootc)),
+            (&[(bootc, "2")], Some(bootc)),
+            (&[(bootc, "False")], None),
+            (&[(bootc, "0"), (bootable, "true")], Some(bootable)),
+            (&[(bootc, ""), (bootable, "false")], None),
+            (&[(bootable, "1")], Some(bootable)),
+            (&[(bootable, "false"), (commit, "0a")], Some(commit)),
+            (&[(commit, "0a")], Some(commit)),
+            (&[(commit, "")], None),
+            (&[("maintainer", "me")], None),
+            (&[], None),
+        ] {
+            let all = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            assert_eq!(bootable_by(&all.collect()), by, "{labels:?}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Source: <https://github.com/openshift/api/blob/HEAD/machineconfiguration/v1/types.go>.
 
 use crate::k8s::{ByteString, ObjectReference, Time};
+use crate::topology::ControlPlaneTopology;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -104,9 +105,14 @@ impl ControllerConfigSpec {
         path.iter().try_fold(status, |v, key| v.get(key))?.as_str()
     }
 
-    /// The control plane's topology, `HighlyAvailable` and so on; empty when it is not known.
+    /// The control plane's topology as it is copied, `HighlyAvailable` and so on; empty when it is not known.
     pub fn control_plane_topology(&self) -> &str {
         self.infra_status(&["controlPlaneTopology"]).unwrap_or_default()
+    }
+
+    /// The control plane's topology, for decisions. `None`: it is not known, or is one of another version.
+    pub fn topology(&self) -> Option<ControlPlaneTopology> {
+        ControlPlaneTopology::parse(self.control_plane_topology())
     }
 
     /// The cluster is OpenShift: its own operator always names the release's image here; on other clusters the field is empty.

@@ -12,6 +12,7 @@ use super::{DEADLINE_SECONDS, Inputs, metadata};
 use crate::names;
 use crate::report::{BUILT_FROM, CONTAINER, DIGEST, NOT_PUSHED, NOT_SIGNED};
 use api::names::{BUILDER_ACCOUNT, NAMESPACE, SERVICE_CA};
+use api::v1::ControllerConfigSpec;
 use serde_json::{Value, json};
 
 /// The exit codes of a build that must not be tried again: its input is wrong, or its time is over.
@@ -139,7 +140,7 @@ pub(super) fn job(inputs: Inputs<'_>, files: &[(&str, String, &str)], authoritie
         "terminationMessagePolicy": "FallbackToLogsOnError",
     });
     // Not on OpenShift, whose SCC lets no pod choose its profiles, and whose runtime needs none of this.
-    if cluster.is_none_or(|c| c.infra.as_ref().is_none_or(Value::is_null)) {
+    if !cluster.is_some_and(ControllerConfigSpec::is_openshift) {
         // The profiles of most runtimes keep a pod from making user namespaces and from mounting in them. It gets no
         // capability and sees nothing of its host.
         let unconfined = json!({"type": "Unconfined"});

@@ -1,8 +1,8 @@
 //! What is written to a MachineOSConfig about its builds: the build and the image that are in force.
 
 use super::{BuildPlan, OsConfigUpdate, Step, note, reference};
+use crate::build_reason::BuildReason;
 use crate::names;
-use crate::state;
 use api::k8s::{MetaCondition, Time};
 use api::names::annotation;
 use api::v1::{MachineOSConfig, ResourceReference};
@@ -32,7 +32,7 @@ impl BuildPlan {
             list.push(MetaCondition {
                 type_: "Seeded".to_owned(),
                 status: "True".to_owned(),
-                reason: state::SEEDED.to_owned(),
+                reason: BuildReason::Seeded.text().to_owned(),
                 message: "the pool runs an image that was not built here".to_owned(),
                 last_transition_time: now.clone(),
                 observed_generation: None,

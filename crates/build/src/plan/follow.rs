@@ -3,6 +3,7 @@
 //! What it is not: the choice of the build that is wanted, or what goes on after it has ended (see the module above).
 
 use super::{BuildPlan, Step, Wait, reference};
+use crate::build_reason::BuildReason;
 use crate::inputs::Inputs;
 use crate::job::JobFacts;
 use crate::names;
@@ -27,10 +28,12 @@ impl BuildPlan {
         let recorded = build.metadata.annotations.as_ref().and_then(|a| a.get(names::JOB_UID));
         let job_name = names::job(name);
         let mut next = |state, cause: &Cause, at: (Option<&Time>, Option<&Time>), image: Option<String>| {
-            if !present.may_become(state) {
+            let mut status = state::status(build, state, cause, at, inputs.now);
+            // A build that stays where it is may say something else.
+            let says_other = || state::message(Some(&status)) != state::message(build.status.as_ref());
+            if !present.may_become(state) && (state != present || !says_other()) {
                 return;
             }
-            let mut status = state::status(build, state, cause, at, inputs.now);
             status.builder = Some(MachineOSBuilder {
                 image_builder_type: "Job".to_owned(),
                 job: Some(reference("batch", "jobs", &job_name)),
@@ -89,17 +92,19 @@ impl BuildPlan {
             State::Failed => match inputs.reports.get(name) {
                 None => self.wait = Some(Wait::Report(name.to_owned())),
                 Some(report) => {
-                    let why = Some(cause(job, report));
-                    let reason = report.not_pushed.then_some(state::NOT_PUSHED);
+                    let why = Some(cause(job, report, state::held_up(build)));
+                    let reason = report.not_pushed.then_some(BuildReason::NotPushed);
                     next(State::Failed, &Cause { reason, why }, at, None);
                 }
             },
             state => {
-                next(state, &Cause::default(), at, None);
-                self.wait = inputs
-                    .why_not_started
-                    .get(name)
-                    .map(|why| Wait::HeldUp { build: name.to_owned(), why: why.clone() });
+                let state = if present.may_become(state) { state } else { present };
+                let held_up = inputs.why_not_started.get(name).map(String::as_str);
+                // When the time is over, the pods are gone before the Job has failed, and nobody says it any more. So it stays until
+                // a pod runs.
+                let kept = held_up.or_else(|| state::held_up(build).filter(|_| job.ready == 0));
+                next(state, &Cause::held_up(kept.filter(|_| !state.is_terminal())), at, None);
+                self.wait = held_up.map(|why| Wait::HeldUp { build: name.to_owned(), why: why.to_owned() });
             }
         }
         let known = build.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(names::BUILT_ON));
@@ -112,10 +117,19 @@ impl BuildPlan {
     }
 }
 
-/// Why a Job failed, and what to do.
-fn cause(job: &JobFacts, report: &Report) -> String {
+/// Why a Job failed, and what to do. `held_up`: what kept its pods from starting.
+fn cause(job: &JobFacts, report: &Report, held_up: Option<&str>) -> String {
     let failure = job.failure.as_ref();
     let reason = failure.map(|f| f.reason.as_str()).unwrap_or_default();
+    // A pod that has left words has run.
+    if let Some(why) = held_up.filter(|_| reason == "DeadlineExceeded" && report.words.is_none()) {
+        return format!(
+            "it did not end within {} minutes, because its pod did not start: {why}. Correct that, then set the annotation {} on \
+             the MachineOSConfig to build again",
+            crate::objects::DEADLINE_SECONDS / 60,
+            names::REBUILD
+        );
+    }
     let mut text = match reason {
         "DeadlineExceeded" => format!(
             "it did not end within {} minutes; look for a registry or a command that hangs",

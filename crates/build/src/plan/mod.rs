@@ -13,6 +13,7 @@ mod steps;
 
 pub use steps::{BuildPlan, OsConfigUpdate, Step, Wait};
 
+use crate::build_reason::BuildReason;
 use crate::inputs::{Base, Inputs};
 use crate::job::JobFacts;
 use crate::names;
@@ -105,6 +106,18 @@ fn reuses(build: &MachineOSBuild) -> Option<&str> {
     build.metadata.annotations.as_ref()?.get(names::REUSES).map(String::as_str)
 }
 
+/// The image from elsewhere that is to be the first one, as it was written: as long as there is none.
+fn first_image(config: &MachineOSConfig) -> Option<&str> {
+    let has_one = config.status.as_ref().is_some_and(|s| s.current_image_pull_spec.is_some());
+    note(config, names::PRE_BUILT).filter(|_| !has_one)
+}
+
+/// What is told of it if it names no image by its digest.
+fn mistyped(config: &MachineOSConfig) -> Option<Wait> {
+    let image = first_image(config).filter(|image| !names::has_valid_digest(image))?;
+    Some(Wait::NotPreBuilt(image.to_owned()))
+}
+
 /// An image of an earlier build that fits the pool's config: only fields have changed that are no part of an image.
 fn reusable<'a>(inputs: &Inputs<'a>, config: &'a MachineOSConfig, base: &Base) -> Option<&'a str> {
     let status = config.status.as_ref()?;
@@ -140,10 +153,9 @@ impl BuildPlan {
         }
         let mut build = new_build(inputs, config, name);
         let rebuild = note(config, names::REBUILD).is_some();
-        let first = note(config, annotation::CURRENT_BUILD).is_none();
-        let pre_built = note(config, names::PRE_BUILT).filter(|_| first && !rebuild);
-        if let Some(value) = pre_built.filter(|v| !names::has_valid_digest(v)) {
-            self.wait = Some(Wait::NotPreBuilt(value.to_owned()));
+        let pre_built = first_image(config).filter(|_| !rebuild);
+        if let Some(wait) = mistyped(config).filter(|_| !rebuild) {
+            self.wait = Some(wait);
             return;
         }
         if pre_built.is_some() {
@@ -177,18 +189,27 @@ impl BuildPlan {
                 self.point(config, &name, image, names::is_pre_built(build).then_some(inputs.now));
                 self.stop(inputs, build);
             }
+            // It was named after the first build had begun.
+            State::Failed | State::Interrupted
+                if !names::is_pre_built(build)
+                    && first_image(config).is_some_and(names::has_valid_digest) =>
+            {
+                self.stop(inputs, build);
+                self.delete(build, "an image from elsewhere takes its place");
+            }
             State::Failed => {
                 self.point(config, &name, None, None);
                 self.condition = Some(failed(inputs.pool, build));
-                self.wait = Some(Wait::Failed(name));
+                self.wait = Some(mistyped(config).unwrap_or(Wait::Failed(name)));
             }
             State::Interrupted
-                if state::current_condition(build).is_some_and(|c| c.reason == state::SUPERSEDED) =>
+                if state::current_condition(build).and_then(|c| BuildReason::parse(&c.reason))
+                    == Some(BuildReason::Superseded) =>
             {
                 self.stop(inputs, build);
                 self.steps.push(Step::Delete { build: name, why: "it is wanted again" });
             }
-            State::Interrupted => self.wait = Some(Wait::Interrupted(name)),
+            State::Interrupted => self.wait = Some(mistyped(config).unwrap_or(Wait::Interrupted(name))),
             State::Initial if reuses(build).is_some() => {
                 let image = reuses(build).unwrap_or_default();
                 let other = note(config, names::PRE_BUILT).is_some_and(|v| v != image);
@@ -228,7 +249,7 @@ impl BuildPlan {
             match State::of(build) {
                 State::Initial | State::Prepared | State::Building => {
                     let why = Some(format!("superseded by MachineOSBuild {name}"));
-                    let cause = Cause { reason: Some(state::SUPERSEDED), why };
+                    let cause = Cause { reason: Some(BuildReason::Superseded), why };
                     let status = state::status(build, State::Interrupted, &cause, (None, None), inputs.now);
                     self.steps.push(Step::Status {
                         build: name_of(build),

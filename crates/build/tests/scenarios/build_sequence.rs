@@ -169,6 +169,51 @@ fn an_image_from_elsewhere_that_is_mistyped_is_named_and_can_be_corrected() {
 }
 
 #[test]
+fn an_image_from_elsewhere_takes_the_place_of_a_first_build_that_has_ended_without_one() {
+    let failed = |w: &mut FakeWorld| {
+        w.job(json!({"failed": 4}));
+        let name = w.names[0].clone();
+        w.reports.insert(name, build::Report::default());
+    };
+    let interrupted = |w: &mut FakeWorld| {
+        w.jobs.clear();
+        w.absent.clone_from(&w.names);
+    };
+    type Case<'c> = (&'c dyn Fn(&mut FakeWorld), State, &'c [&'c str]);
+    let cases: [Case<'_>; 2] = [
+        (&failed, State::Failed, &["stop b1", "delete b1: an image from elsewhere takes its place"]),
+        (&interrupted, State::Interrupted, &["delete b1: an image from elsewhere takes its place"]),
+    ];
+    for (ends, state, steps) in cases {
+        let mut w = FakeWorld::new();
+        w.settle();
+        ends(&mut w);
+        w.settle();
+        assert_eq!(w.states(), [state]);
+        w.annotate("pre-built-image", "nonsense");
+        let said = w.step().join("\n");
+        assert!(said.contains("\"nonsense\", which does not name an image"), "{said}");
+        let from = format!("elsewhere.example.com/os@{DIGEST}");
+        w.annotate("pre-built-image", &from);
+        assert_eq!(w.step(), steps);
+        w.settle();
+        assert_eq!((w.states(), w.image(), w.jobs.len()), (vec![State::Succeeded], Some(from), 0));
+        let notes = w.config().metadata.annotations.clone().unwrap();
+        assert!(!notes.contains_key(build::names::PRE_BUILT), "{notes:?}");
+    }
+    // When there is an image, it is not asked for any more.
+    let mut w = FakeWorld::new();
+    w.settle();
+    w.succeed(DIGEST);
+    w.settle();
+    w.annotate("pre-built-image", &format!("elsewhere.example.com/os@{OTHER}"));
+    w.settle();
+    w.render("rendered-infra-2", &["nosmt"]);
+    assert!(w.settle().iter().any(|s| s.starts_with("start ")));
+    assert_eq!(w.image(), Some(image(DIGEST)));
+}
+
+#[test]
 fn the_spec_that_was_seen_is_told_before_there_is_an_image() {
     let mut w = FakeWorld::new();
     w.settle();

@@ -109,11 +109,57 @@ fn a_pod_that_does_not_start_is_told() {
     w.settle();
     w.why_not_started.insert(w.names[0].clone(), "Unschedulable: 0/3 nodes are available".to_owned());
     let said = "waits: the pod of MachineOSBuild b1 does not start: Unschedulable: 0/3 nodes are available";
-    assert_eq!(w.step(), [said]);
+    assert_eq!(w.step(), ["b1 is Prepared", said], "its message says it");
+    assert_eq!(w.step(), [said], "once");
     assert!(w.wait.as_ref().unwrap().needs_somebody());
     w.job(json!({"active": 1}));
     w.why_not_started.clear();
     assert_eq!(w.step(), ["b1 is Building"]);
+}
+
+#[test]
+fn what_kept_a_pod_from_starting_is_the_cause_of_a_build_whose_time_is_over() {
+    let over = json!({"conditions": [{"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}]});
+    let message = |w: &FakeWorld| {
+        let status = w.builds.values().next().unwrap().status.clone().unwrap();
+        status.conditions.unwrap().into_iter().find(|c| c.status == "True").unwrap().message
+    };
+    for (runs, want) in [
+        (
+            false,
+            "it did not end within 120 minutes, because its pod did not start: Unschedulable: 0/3 nodes are available. Correct that",
+        ),
+        (
+            true,
+            "it did not end within 120 minutes; look for a registry or a command that hangs; its pods left no message",
+        ),
+    ] {
+        let mut w = FakeWorld::new();
+        w.settle();
+        let name = w.names[0].clone();
+        w.why_not_started.insert(name.clone(), "Unschedulable: 0/3 nodes are available".to_owned());
+        w.job(json!({"active": 1}));
+        assert_eq!(w.step()[0], "b1 is Building");
+        let held_up =
+            "Image Build In Progress: its pod does not start: Unschedulable: 0/3 nodes are available";
+        assert_eq!(message(&w), held_up);
+        w.why_not_started.clear();
+        if runs {
+            w.job(json!({"active": 1, "ready": 1}));
+            assert_eq!(w.step(), ["b1 is Building"]);
+            assert_eq!(message(&w), "Image Build In Progress");
+        } else {
+            // Its pod is deleted before the Job has failed.
+            w.job(json!({}));
+            assert_eq!(w.step(), Vec::<String>::new());
+            assert_eq!(message(&w), held_up);
+        }
+        w.job(over.clone());
+        w.reports.insert(name, Report::default());
+        assert_eq!(w.step(), ["b1 is Failed"]);
+        let said = w.step().join("\n");
+        assert!(said.contains(want), "{said}");
+    }
 }
 
 #[test]

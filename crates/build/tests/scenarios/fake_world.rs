@@ -1,6 +1,4 @@
 //! The small world in which plans are carried out: a fake of the API server and of the Job controller, on plain objects.
-//!
-//! What it is not: tests.
 
 use api::k8s::Time;
 use api::v1::{MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};

@@ -78,7 +78,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         }
         Command::Daemon(Daemon::Plan(a)) => daemon::plan(&a),
         Command::Daemon(Daemon::Recover(a)) => daemon::recover(&a),
-        Command::Daemon(Daemon::Try(a)) => daemon::try_here(&a),
+        Command::Daemon(Daemon::Try(a)) => daemon::try_on_host(&a),
         Command::Daemon(Daemon::Confirm(a)) => daemon::confirm(&a),
         Command::Daemon(Daemon::WatchTrial(a)) => daemon::watch_trial(&a),
         Command::Server(Server::Start(a)) => runtime()?.block_on(server::start(a)),

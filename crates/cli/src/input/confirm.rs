@@ -1,6 +1,4 @@
 //! A question that is answered with yes or no.
-//!
-//! What it is not: the question itself.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 

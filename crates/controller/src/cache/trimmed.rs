@@ -3,6 +3,7 @@
 //!
 //! What it is not: the caches (see `stores`), or types to write with: writes are patches.
 
+use api::formats::shape;
 use api::k8s::{
     Node, NodeCondition, NodeSpec, NodeStatus, ObjectMeta, OwnerReference, Pod, ResourceExt, Taint, Time,
 };
@@ -104,10 +105,10 @@ pub(crate) struct ImageBuild {
     pub(crate) object: Result<MachineOSBuild, String>,
 }
 
-/// Reads an object that may be malformed.
+/// Reads an object that may be malformed. Why it cannot be read goes into a condition, so that no value is quoted.
 fn typed<K: serde::de::DeserializeOwned + ResourceExt>(mut object: Value) -> Result<K, String> {
     object.pointer_mut("/metadata").and_then(Value::as_object_mut).and_then(|m| m.remove("managedFields"));
-    serde_json::from_value(object).map_err(|e| e.to_string())
+    shape::read(&object).map_err(|e| e.to_string())
 }
 
 impl ImageConfig {
@@ -322,6 +323,14 @@ mod tests {
         assert!(trimmed.0.status.is_some_and(|s| s.images.is_none()));
         let bare: TrimmedNode = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
         assert_eq!(bare.0.metadata.name.as_deref(), Some("n"));
+    }
+
+    #[test]
+    fn of_an_object_that_cannot_be_read_no_value_is_quoted() {
+        let object = json!({"metadata": {"name": "worker"}, "spec": {"renderedImagePushSpec": ["hunter2"]}});
+        let want = "spec.renderedImagePushSpec: expected a string, found a list";
+        assert_eq!(ImageConfig::new(object.clone()).object.unwrap_err(), want);
+        assert_eq!(ImageBuild::new(object).object.unwrap_err(), want);
     }
 
     #[test]

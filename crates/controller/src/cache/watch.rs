@@ -2,7 +2,7 @@
 //!
 //! Guarantees: a cut watch, an expired version (410) and an API server that is away for minutes lead to a new list; the
 //! stream never ends. An object that cannot be decoded is skipped with a warning that names it, and does not stop the
-//! others. Of each object, only what `keep` returns is kept.
+//! others. Of each object, only what `trim` returns is kept.
 //!
 //! What it is not: a decision. `on_change` marks queues.
 
@@ -127,7 +127,7 @@ pub(crate) async fn follow<K, T>(
     kind: String,
     presence: Presence,
     store: &Store<T>,
-    keep: impl Fn(K) -> Result<T, String>,
+    trim: impl Fn(K) -> Result<T, String>,
     on_change: OnChange<T>,
     stop: CancellationToken,
 ) where
@@ -190,7 +190,7 @@ pub(crate) async fn follow<K, T>(
         let mut item = |object: K| {
             let name = key_of(&object);
             let (version, uid) = (version_of(&object), object.uid().unwrap_or_default());
-            match keep(object) {
+            match trim(object) {
                 Ok(value) => {
                     undecodable.remove(&name);
                     Some((name, Item { version, uid, value: Arc::new(value) }))

@@ -312,6 +312,10 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
         ),
         ("a kind that is known now", Changed::SettingKnown, "Generated: cc"),
         ("what rendering waits for", Changed::RenderPrerequisite, "Render: infra worker"),
+        ("a pool names a config", Changed::ConfigNamed("worker"), "Garbage: worker"),
+        ("one that is gone", Changed::ConfigNamed("infra"), "Render: infra; Garbage: infra"),
+        ("configs of templates differ", Changed::TemplatesNotStored, "Templates: cc"),
+        ("how long drains may take", Changed::DrainLimits(&["n1".into()]), "Drain: n1"),
         ("a template", Changed::TemplateInput, "Templates: cc; Generated: cc; OsImages: infra worker"),
     ] {
         is(about, changed, want);

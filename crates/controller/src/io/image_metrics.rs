@@ -210,24 +210,24 @@ impl ImageMetrics {
     fn set_current(&self, pool: &str, current: Option<&CurrentBuild>) {
         let of_pool = Pool { pool: pool.to_owned() };
         for (name, states) in BUILD_STATES {
-            let here = current.filter(|c| states.contains(&c.state));
+            let build = current.filter(|c| states.contains(&c.state));
             let labels = in_state(pool, name);
-            self.build_state.get_or_create(&labels).set(here.is_some().into());
+            self.build_state.get_or_create(&labels).set(build.is_some().into());
             set_or_remove(
                 &self.build_end,
                 &labels,
-                here.and_then(|c| c.end.as_ref()).map(|t| t.0.as_second()),
+                build.and_then(|c| c.end.as_ref()).map(|t| t.0.as_second()),
             );
         }
         let start = current.and_then(|c| c.start.as_ref()).map(|t| t.0.as_second());
         set_or_remove(&self.build_start, &of_pool, start);
         for (name, states) in JOB_STATES {
-            let here = current.and_then(|c| c.job).is_some_and(|job| states.contains(&job));
-            self.job_state.get_or_create(&in_state(pool, name)).set(here.into());
+            let is_in_state = current.and_then(|c| c.job).is_some_and(|job| states.contains(&job));
+            self.job_state.get_or_create(&in_state(pool, name)).set(is_in_state.into());
         }
         for (name, push) in PUSH_STATES {
-            let here = current.is_some_and(|c| c.push == Some(push));
-            self.push_state.get_or_create(&in_state(pool, name)).set(here.into());
+            let is_in_state = current.is_some_and(|c| c.push == Some(push));
+            self.push_state.get_or_create(&in_state(pool, name)).set(is_in_state.into());
         }
     }
 

@@ -1,6 +1,4 @@
 //! Labels that several families of metrics have.
-//!
-//! What it is not: the metrics.
 
 use prometheus_client::encoding::EncodeLabelSet;
 

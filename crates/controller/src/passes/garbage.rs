@@ -98,6 +98,7 @@ fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKe
                 marks.mark(Pass::Garbage, &left.pool);
             }
         }
+        Changed::ConfigNamed(pool) => marks.mark(Pass::Garbage, pool),
         Changed::ControllerConfig(_) | Changed::TermBegins => {
             marks.mark_all(Pass::Garbage, known.stores.pools.names());
         }

@@ -7,7 +7,8 @@
 //! end between the two. The API server keeps who wrote the status (`managedFields`), so the next one knows it for its own and fills
 //! it again. A fill that lacks an image gets no annotation either.
 //!
-//! Tags are resolved once for each list of images, so all pools that follow a stream get the same image.
+//! Tags are resolved once for each list of images, so all pools that follow a stream get the same image. A change of
+//! `spec.defaultStream` needs no image: the default of a status that is ours follows it.
 //!
 //! What it is not: the reading of images (see `registry`), or which stream a pool follows (see `render`).
 
@@ -160,12 +161,31 @@ fn status(object: &Value, streams: &[Stream], lacking: bool) -> Result<Value, St
         asked => asked,
     };
     if !known.contains(&default) {
-        return Err(format!(
-            "spec.defaultStream is {default:?}; the images have the streams {}; name one of those",
-            known.join(", ")
-        ));
+        return Err(no_such_stream(default, &known));
     }
     Ok(json!({"availableStreams": all, "defaultStream": default}))
+}
+
+fn no_such_stream(default: &str, known: &[&str]) -> String {
+    let known = known.join(", ");
+    format!("spec.defaultStream is {default:?}; the images have the streams {known}; name one of those")
+}
+
+/// The default that a status of ours is to have, because `spec.defaultStream` names another stream since it was filled; `None`: it
+/// has that one, none is asked for, or the status is somebody else's.
+fn changed_default(object: &Value) -> Result<Option<&str>, String> {
+    let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    let asked = text("/spec/defaultStream");
+    let listed = object.pointer("/status/availableStreams").and_then(Value::as_array);
+    let known: Vec<&str> = listed.into_iter().flatten().filter_map(|s| s["name"].as_str()).collect();
+    let is_ours = note(object, own::STREAMS_FROM).is_some() && !known.is_empty();
+    if !is_ours || asked.is_empty() || asked == text("/status/defaultStream") {
+        return Ok(None);
+    }
+    match known.contains(&asked) {
+        true => Ok(Some(asked)),
+        false => Err(no_such_stream(asked, &known)),
+    }
 }
 
 /// Why the status is not filled.
@@ -225,7 +245,17 @@ async fn carry_out(shared: &Shared) -> Result<(), Failure> {
         by_us = is_written_by_us(&now);
         object = Arc::new(now);
     }
-    let Some(wanted) = wanted(&object, &release, by_us) else { return Ok(()) };
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let version = object.pointer("/metadata/resourceVersion");
+    let Some(wanted) = wanted(&object, &release, by_us) else {
+        let Some(default) = changed_default(&object).map_err(Failure::Unread)? else { return Ok(()) };
+        let changed = json!({"metadata": {"resourceVersion": version}, "status": {"defaultStream": default}});
+        let changed = Patch::Merge(changed);
+        let what = || format!("default stream of osimagestream {CLUSTER}");
+        call(what, api.patch_status(CLUSTER, &params, &changed)).await.map_err(Failure::Call)?;
+        tracing::info!("OSImageStream {CLUSTER} has the default stream {default}");
+        return Ok(());
+    };
     let images = wanted.images();
     let read: Result<Vec<Reference>, _> = images.split_whitespace().map(Reference::parse).collect();
     let read = read.map_err(|e| Failure::Unread(e.to_string()))?;
@@ -239,8 +269,6 @@ async fn carry_out(shared: &Shared) -> Result<(), Failure> {
     };
     let (streams, lacking) = streams.map_err(|e| Failure::Unread(e.to_string()))?;
     let status = status(&object, &streams, lacking.is_some()).map_err(Failure::Unread)?;
-    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-    let version = object.pointer("/metadata/resourceVersion");
     let filled = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "status": status}));
     let what = || format!("status of osimagestream {CLUSTER}");
     call(what, api.patch_status(CLUSTER, &params, &filled)).await.map_err(Failure::Call)?;

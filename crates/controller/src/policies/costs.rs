@@ -1,8 +1,8 @@
 //! What changes cost a node, for windows and freezes that let some pass: looked up when a plan asks for them, and kept while it
 //! does.
 //!
-//! A cost that cannot be computed delays no other one: it is not known, so no window allows that change, and it is tried again
-//! later. A cost counts for the pool's settings that it was computed with, and no longer.
+//! A cost that cannot be computed delays no other one. Until it is known, the change waits for an open window as a costly one does,
+//! and the cost is tried again. A cost counts for the pool's settings that it was computed with, and no longer.
 //!
 //! What it is not: the reading and the computation (see `lookups`), or what follows from it (see `rollout::policy`).
 
@@ -150,7 +150,9 @@ impl State {
 fn tell(ChangeAsked { from, to }: &ChangeAsked, old: Option<&ChangeCost>, why: &str) {
     match old {
         None => tracing::warn!(
-            %from, %to, "the cost of the change for a node is not known, so no window allows it: {why}"
+            %from, %to,
+            "cannot compute what the change costs a node: {why}. This is tried again. Until then the change waits as a costly \
+             one does: outside of windows and in a freeze no node takes it"
         ),
         Some(_) => tracing::warn!(
             %from, %to, "the cost of the change for a node cannot be computed again, so the last one counts: {why}"

@@ -11,7 +11,7 @@ mod job_watch;
 mod jobs;
 mod requests;
 
-use crate::queue::Pass;
+use crate::change::Changed;
 use crate::shared::Shared;
 use api::k8s::{ResourceExt, Time};
 use api::v1::MachineConfigPool;
@@ -245,10 +245,14 @@ fn limit_drains(shared: &Shared, plan: &RolloutPlan, policies: &PoolPolicies) {
         }
         limits.extend(pool.nodes.iter().filter(|n| is_away(&n.step)).map(|n| (n.node.clone(), limit)));
     }
-    let mut had = shared.drain_limits.lock().unwrap_or_else(PoisonError::into_inner);
-    let news = limits.iter().filter(|(node, limit)| had.get(*node) != Some(limit));
-    shared.queues.of(Pass::Drain).mark_all(news.map(|(node, _)| node.to_string()));
-    *had = limits;
+    let news: Vec<_> = {
+        let mut had = shared.drain_limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = limits.iter().filter(|(node, limit)| had.get(*node) != Some(limit));
+        let news = changed.map(|(node, _)| node.clone()).collect();
+        *had = limits;
+        news
+    };
+    shared.changed(&Changed::DrainLimits(&news));
 }
 
 /// What each node is on its way to, by name.

@@ -16,18 +16,20 @@ use rollout::view::EtcdMember;
 
 pub(crate) static POOLS: Input = Input::watched(kind::POOLS, Always, |watches, kind, need| {
     let store = &watches.shared.stores.pools;
-    watches.ours::<MachineConfigPool, _>(kind, need, store, without_managed_fields, |c| Changed::Pool(c));
+    watches.all_of_own_kind::<MachineConfigPool, _>(kind, need, store, without_managed_fields, |c| {
+        Changed::Pool(c)
+    });
 });
 
 pub(crate) static CONFIGS: Input = Input::watched(kind::CONFIGS, Always, |watches, kind, need| {
     let store = &watches.shared.stores.configs;
-    watches.ours::<MachineConfig, _>(kind, need, store, Config::new, |c| Changed::Config(c));
+    watches.all_of_own_kind::<MachineConfig, _>(kind, need, store, Config::new, |c| Changed::Config(c));
 });
 
 pub(crate) static CONTROLLER_CONFIGS: Input =
     Input::watched(kind::CONTROLLER_CONFIGS, Always, |watches, kind, need| {
         let store = &watches.shared.stores.controller_configs;
-        watches.ours::<ControllerConfig, _>(kind, need, store, without_managed_fields, |c| {
+        watches.all_of_own_kind::<ControllerConfig, _>(kind, need, store, without_managed_fields, |c| {
             Changed::ControllerConfig(c)
         });
     });
@@ -35,7 +37,7 @@ pub(crate) static CONTROLLER_CONFIGS: Input =
 pub(crate) static ROLLOUT_POLICIES: Input =
     Input::watched(kind::ROLLOUT_POLICIES, WhereServed, |watches, kind, need| {
         let store = &watches.shared.stores.rollout_policies;
-        watches.ours::<RolloutPolicy, _>(kind, need, store, without_managed_fields, |c| {
+        watches.all_of_own_kind::<RolloutPolicy, _>(kind, need, store, without_managed_fields, |c| {
             Changed::RolloutPolicy(c)
         });
     });
@@ -43,7 +45,9 @@ pub(crate) static ROLLOUT_POLICIES: Input =
 pub(crate) static PINNED_IMAGE_SETS: Input =
     Input::watched(kind::PINNED_IMAGE_SETS, WhereServed, |watches, kind, need| {
         let store = &watches.shared.stores.pinned_image_sets;
-        watches.ours::<PinnedImageSet, _>(kind, need, store, without_images, |c| Changed::PinnedImageSet(c));
+        watches.all_of_own_kind::<PinnedImageSet, _>(kind, need, store, without_images, |c| {
+            Changed::PinnedImageSet(c)
+        });
     });
 
 pub(crate) static NODES: Input =

@@ -81,12 +81,12 @@ pub(crate) struct Watches<'a> {
 
 impl Watches<'_> {
     /// Watches all objects of a kind of our own API groups.
-    fn ours<K, T>(
+    fn all_of_own_kind<K, T>(
         &self,
         kind: Kind,
         need: ReadRequirement,
         store: &Arc<Store<T>>,
-        keep: fn(K) -> T,
+        trim: fn(K) -> T,
         of: for<'a> fn(&'a Change<T>) -> Changed<'a>,
     ) where
         K: kube::Resource<DynamicType = ()> + DeserializeOwned + 'static,
@@ -94,7 +94,7 @@ impl Watches<'_> {
     {
         let watch = self.untyped(kind, need, watcher::Config::default(), store.clone());
         // Objects arrive undecoded, so that a malformed one can be skipped.
-        let decode = move |object: DynamicObject| decode::<K>(object).map(keep);
+        let decode = move |object: DynamicObject| decode::<K>(object).map(trim);
         self.spawn(watch, store, decode, self.then(of));
     }
 
@@ -110,15 +110,15 @@ impl Watches<'_> {
         let store = &self.shared.stores.nodes;
         let watch = self.typed(kind, need, Api::<TrimmedNode>::all, store.clone());
         let shared = self.shared.clone();
-        let keep = move |node: TrimmedNode| Ok(shared.view(&node.0));
-        self.spawn(watch, store, keep, self.then(|change| Changed::Node(change)));
+        let trim = move |node: TrimmedNode| Ok(shared.view(&node.0));
+        self.spawn(watch, store, trim, self.then(|change| Changed::Node(change)));
     }
 
     fn machine_config_nodes(&self, kind: Kind, need: ReadRequirement) {
         let store = &self.shared.stores.machine_config_nodes;
         let watch = self.typed(kind, need, Api::<TrimmedMachineConfigNode>::all, store.clone());
-        let keep = |object: TrimmedMachineConfigNode| Ok(object.0);
-        self.spawn(watch, store, keep, self.then(|change| Changed::MachineConfigNode(change)));
+        let trim = |object: TrimmedMachineConfigNode| Ok(object.0);
+        self.spawn(watch, store, trim, self.then(|change| Changed::MachineConfigNode(change)));
     }
 
     fn os_configs(&self, kind: Kind, need: ReadRequirement) {
@@ -251,7 +251,7 @@ impl Watches<'_> {
         &self,
         watch: Watch<K>,
         store: &Arc<Store<T>>,
-        keep: impl Fn(K) -> Result<T, String> + Send + 'static,
+        trim: impl Fn(K) -> Result<T, String> + Send + 'static,
         on_change: OnChange<T>,
     ) where
         K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -261,7 +261,7 @@ impl Watches<'_> {
         self.tasks.spawn(async move {
             let Watch { kind, need, api, which } = watch;
             let (kind, presence) = (kind.name.to_owned(), need.presence());
-            follow(api, which, kind, presence, &store, keep, on_change, stop).await;
+            follow(api, which, kind, presence, &store, trim, on_change, stop).await;
         });
     }
 

@@ -100,7 +100,7 @@ async fn follow_kind(shared: Arc<Shared>, setting: Setting, stop: CancellationTo
             changed.changed(&Changed::Setting(setting));
         }
     });
-    let keep = move |object: DynamicObject| Ok(setting.trimmed(&object));
+    let trim = move |object: DynamicObject| Ok(setting.trimmed(&object));
     let marked = shared.clone();
     let listed = async {
         loop {
@@ -112,7 +112,7 @@ async fn follow_kind(shared: Arc<Shared>, setting: Setting, stop: CancellationTo
     };
     let api = WatchedApi::new(&shared.client, |client| setting.api(&client));
     tokio::select! {
-        () = follow(api, setting.watch_config(), setting.kind.name.to_owned(), Presence::Required, &store, keep, on_change, stop) => {}
+        () = follow(api, setting.watch_config(), setting.kind.name.to_owned(), Presence::Required, &store, trim, on_change, stop) => {}
         () = listed => {}
     }
 }

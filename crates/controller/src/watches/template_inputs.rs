@@ -115,7 +115,7 @@ async fn follow_secret(shared: &Arc<Shared>, at: SecretLocation, stop: Cancellat
             me.changed(&Changed::TemplateInput);
         }
     });
-    let keep = |secret: Secret| {
+    let trim = |secret: Secret| {
         let mut hasher = DefaultHasher::new();
         secret.type_.hash(&mut hasher);
         for (key, value) in secret.data.iter().flatten() {
@@ -124,7 +124,7 @@ async fn follow_secret(shared: &Arc<Shared>, at: SecretLocation, stop: Cancellat
         Ok(hasher.finish())
     };
     let kind = format!("Secret {namespace}/{name}");
-    follow(api, only, kind, Presence::Required, &store, keep, on_change, stop).await;
+    follow(api, only, kind, Presence::Required, &store, trim, on_change, stop).await;
 }
 
 #[cfg(test)]

@@ -37,7 +37,8 @@ use crate::protocol::{
 };
 use api::drain_request::uncordoned;
 use api::k8s::Node;
-use api::names::{annotation, state};
+use api::names::annotation;
+use api::node_state::NodeState;
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Instant;
@@ -336,19 +337,19 @@ impl Agent {
             _ => {}
         }
         self.report_events(&notes);
-        match changes.get(annotation::STATE).map(String::as_str) {
-            Some(state::DONE) => {
+        match changes.get(annotation::STATE).and_then(|state| NodeState::parse(state)) {
+            Some(NodeState::Done) => {
                 tracing::info!(config = %self.view.node.current, "done");
                 self.view.phase = Phase::Idle;
                 self.settings.metrics.update_done(&self.view.node.current, Timestamp::now());
                 self.tidy().await;
             }
-            Some(state::DEGRADED | state::UNRECONCILABLE) => {
+            Some(NodeState::Degraded | NodeState::Unreconcilable) => {
                 tracing::error!(state = %self.view.node.state, reason = %self.view.node.reason, "failed");
                 self.settings.metrics.update_failed(&self.view.node.reason, Timestamp::now());
                 self.reporter.report(&self.view, &Milestone::Degraded);
             }
-            Some(_) => {
+            Some(NodeState::Working) => {
                 tracing::info!(state = %self.view.node.state, desired = %self.view.node.desired, "update begins");
             }
             None => {}

@@ -8,6 +8,7 @@ use super::*;
 use crate::cluster::report::Reporting;
 use crate::metrics::Metrics;
 use crate::protocol::EMPTY_CONFIG;
+use api::names::state;
 use api::v1::{MachineConfig, MachineConfigSpec};
 use host::fault::{Fault, Faults, NoFaults, Point};
 use host::{FakeOs, FakeSystemd, Host, Options, OsBackend, Root, Unsupported};

@@ -9,9 +9,11 @@ use crate::agent::options::Exit;
 use crate::cluster::milestones::Milestone;
 use crate::node::drift_check::Repair;
 use crate::node::machine::{Machine, MachineError, PlannedUpdate};
-use crate::protocol::{AgentNote, ConfigPair, Cost, EMPTY_CONFIG, Failure, Job, Phase, RebootFact};
+use crate::protocol::{
+    AgentNote, ConfigPair, Cost, EMPTY_CONFIG, Failure, Job, Phase, RebootFact, announcement,
+};
 use api::events::AgentEvent;
-use api::names::state;
+use api::node_state::NodeState;
 use api::v1::MachineConfig;
 use client::CallError;
 use desired::{config_and_image, in_image};
@@ -67,7 +69,7 @@ impl Agent {
             None
         };
         // A node that said Done and has changed since has drifted. At the agent's start another event reports it.
-        let drifts = self.view.node.state == state::DONE && self.ever_checked;
+        let drifts = self.view.node.said_state() == Some(NodeState::Done) && self.ever_checked;
         self.ever_checked = true;
         self.checked_at = Instant::now();
         let clears = config == EMPTY_CONFIG;
@@ -248,7 +250,7 @@ impl Agent {
     pub(super) async fn reboot(&mut self, config: String, announced: bool) -> Next {
         self.reporter.report(&self.view, &Milestone::Rebooting);
         self.reporter.flush().await;
-        let mut why = format!("Node will reboot into config {config}");
+        let mut why = announcement(&self.view, &config);
         if !announced {
             let minutes = self.view.silent_since.map(|since| self.view.now.left(since).as_secs() / 60);
             why = format!(

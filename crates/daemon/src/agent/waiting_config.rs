@@ -17,7 +17,8 @@ use crate::node::machine::PlannedUpdate;
 use crate::protocol::waiting_config::{AfterFailure, after_failure, applicable_at_shutdown};
 use crate::protocol::{AgentNote, Changes, ConfigPair, NodeFacts};
 use api::events::AgentEvent;
-use api::names::{annotation, own, state};
+use api::names::{annotation, own};
+use api::node_state::NodeState;
 use client::CallError;
 use std::time::Duration;
 
@@ -102,7 +103,7 @@ impl Agent {
     async fn announce(&mut self, pair: &ConfigPair) -> Result<(), CallError> {
         let told = Changes::from([
             (annotation::DESIRED_CONFIG, pair.to.clone()),
-            (annotation::STATE, state::WORKING.to_owned()),
+            (annotation::STATE, NodeState::Working.to_string()),
             // Its time is counted from now, not from an earlier way to the same config.
             (own::SENT, format!("{} {}", pair.to, jiff::Timestamp::now())),
         ]);
@@ -146,7 +147,7 @@ impl Agent {
         let mut back =
             Changes::from([(annotation::DESIRED_CONFIG, pair.from.clone()), (own::SENT, String::new())]);
         if done {
-            back.insert(annotation::STATE, state::DONE.to_owned());
+            back.insert(annotation::STATE, NodeState::Done.to_string());
         }
         let cluster = &self.cluster;
         let answer = client::retry::on_conflict(|| async {

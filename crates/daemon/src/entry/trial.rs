@@ -94,11 +94,16 @@ impl Watch {
         if let RebootStatus::Owed(owed) = self.host.reboot_status()?
             && owed.back
         {
+            if owed.tries >= host::MOST_REBOOTS {
+                tracing::error!(config = %owed.config, because = ?owed.because, "{} reboots did not lead back; boot what this \
+                    machine ran before the change by hand", owed.tries);
+                return Ok(None);
+            }
             std::thread::sleep(self.grace);
             if let RebootStatus::Owed(owed) = self.host.reboot_status()?
                 && owed.back
             {
-                reboot(&mut self.host, &owed.config)?;
+                reboot_back(&mut self.host)?;
             }
             return Ok(Some(CHECK_PERIOD));
         }
@@ -291,9 +296,10 @@ fn reboot_because(host: &mut Host, why: &str) -> Result<(), Error> {
     Err(error)
 }
 
-/// Reboots back out of a change that was tried.
-fn reboot(host: &mut Host, config: &str) -> Result<(), Error> {
-    reboot_because(host, &format!("back to config {config}: a change was tried and not confirmed"))
+/// Reboots back out of a change that was tried. Which config the record of the reboot names depends on the change: where the OS
+/// changed, the files are undone after the boot only.
+fn reboot_back(host: &mut Host) -> Result<(), Error> {
+    reboot_because(host, "back to the state before a change that was tried and not confirmed")
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ impl Machine {
         let found = host.drifts_from(&baseline)?;
         let now = Moment::now();
         let mut repairs = self.repairs();
-        repairs.forget_quiet_paths(&found, now);
+        repairs.forget_old(&found, now);
         let (mut repair, mut report, mut gave_up) = (Vec::new(), Vec::new(), Vec::new());
         for drift in found {
             match self.rules().action(&drift) {
@@ -91,9 +91,6 @@ impl Machine {
             Ok(host.drifted(config.ok_or_else(removed)?, drifts)?)
         };
         if !repair.is_empty() {
-            for drift in &repair {
-                repairs.count(drift.path(), now);
-            }
             let drifted = said_of(repair)?;
             let found = drift_reason(&host, drifted.desired_host(), &name, drifted.drifts());
             return Ok(Some(Repair { drifted, found }));
@@ -141,6 +138,8 @@ impl Machine {
         let plan = plan.map_err(|e| failed(refusal(&e).text))?;
         host.apply(&plan).map_err(|e| failed(chain(&e)))?;
         let what: Vec<String> = drifted.drifts().iter().map(Drift::path).collect();
+        let now = Moment::now();
+        what.iter().for_each(|path| self.repairs().count(path.clone(), now));
         let mut text = format!("Restored {} as in config {}", listed(&what), drifted.config());
         if !plan.disruption.is_none() {
             text = format!("{text}; {}", plan.disruption);

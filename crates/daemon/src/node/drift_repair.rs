@@ -17,7 +17,7 @@ use std::time::Duration;
 /// How often a path is repaired within [`WINDOW`]. If it changes once more, something keeps working against the
 /// config.
 pub(crate) const MOST: usize = 5;
-/// The period over which repairs are counted. After a path has been in order for this long, the count is reset.
+/// The period over which repairs are counted: an older one does not count any more.
 pub(crate) const WINDOW: SignedDuration = SignedDuration::from_mins(10);
 /// The pauses between two repairs of a path; the first repair is made at once. They are not varied at random, because each is
 /// about a file of one host.
@@ -58,7 +58,7 @@ impl Repairs {
         }
     }
 
-    /// Counts a repair of a path.
+    /// Counts a repair of a path, once it has been made: one that failed says nothing about what changes the path.
     pub(crate) fn count(&mut self, path: String, now: Moment) {
         self.paths.entry(path).or_default().push(now);
     }
@@ -78,11 +78,15 @@ impl Repairs {
         .collect()
     }
 
-    /// Called after a comparison: forgets repairs of paths that have been in order for the whole window.
-    pub(crate) fn forget_quiet_paths(&mut self, drifted: &[Drift], now: Moment) {
+    /// Called after a comparison: forgets repairs that are older than the window. A path that was given up stays so as long as it
+    /// drifts.
+    pub(crate) fn forget_old(&mut self, drifted: &[Drift], now: Moment) {
+        let given_up = &self.given_up;
         self.paths.retain(|path, times| {
-            let quiet = times.last().is_none_or(|last| *last + WINDOW < now);
-            !quiet || drifted.iter().any(|d| d.path() == *path)
+            if !given_up.contains_key(path) || !drifted.iter().any(|d| d.path() == *path) {
+                times.retain(|at| *at + WINDOW >= now);
+            }
+            !times.is_empty()
         });
         self.given_up.retain(|path, _| self.paths.contains_key(path));
     }
@@ -165,18 +169,32 @@ mod tests {
     }
 
     #[test]
-    fn the_repair_count_resets_after_a_window_without_drift() {
+    fn a_path_that_was_given_up_is_repaired_again_after_a_window_in_order() {
         let drift = [Drift::Missing { path: "/etc/a".to_owned() }];
         let mut repairs = Repairs::default();
         for now in 0..5 {
             repairs.count("/etc/a".to_owned(), at(now));
         }
-        repairs.forget_quiet_paths(&[], at(300));
+        repairs.forget_old(&[], at(300));
         assert_eq!(repairs.decide("/etc/a", at(300)), Decision::GaveUp, "too soon");
-        repairs.forget_quiet_paths(&drift, at(10_000));
+        repairs.give_up("/etc/a".to_owned());
+        repairs.forget_old(&drift, at(10_000));
         assert_eq!(repairs.decide("/etc/a", at(10_000)), Decision::GaveUp, "it still drifts");
-        repairs.forget_quiet_paths(&[], at(10_000));
+        repairs.forget_old(&[], at(10_000));
         assert_eq!(repairs.decide("/etc/a", at(10_000)), Decision::Now(0));
+    }
+
+    /// Whoever changes a file once a day is no program that works against the config. Each comparison is made because it drifts.
+    #[test]
+    fn repairs_of_other_days_do_not_count() {
+        let drift = [Drift::Missing { path: "/etc/a".to_owned() }];
+        let mut repairs = Repairs::default();
+        for day in 0..10 {
+            let now = at(day * 86_400);
+            repairs.forget_old(&drift, now);
+            assert_eq!(repairs.decide("/etc/a", now), Decision::Now(0), "day {day}");
+            repairs.count("/etc/a".to_owned(), now);
+        }
     }
 
     #[test]

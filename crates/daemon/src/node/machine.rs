@@ -203,10 +203,11 @@ impl Machine {
         let tried = match host.trial_failure()? {
             Some(failed) => {
                 let now = host.boot()?;
-                let here = |aftermath: &host::UndoneTrialCheck| {
+                let undone_in_this_boot = |aftermath: &host::UndoneTrialCheck| {
                     aftermath.undone_in.as_ref().is_some_and(|boot| boot.is_same_boot(&now))
                 };
-                let in_doubt = failed.aftermath.as_ref().is_some_and(|aftermath| !here(aftermath));
+                let in_doubt =
+                    failed.aftermath.as_ref().is_some_and(|aftermath| !undone_in_this_boot(aftermath));
                 Some(TriedFacts { config: failed.config, check: failed.check, retry: false, in_doubt })
             }
             None => None,

@@ -11,9 +11,10 @@ use super::phase::{Phase, cut_reason};
 use crate::protocol::clock::Moment;
 use api::drain_request::DrainVerb;
 use api::events::AgentEvent;
-use api::names::topology::SINGLE_REPLICA;
-use api::names::{annotation, state};
+use api::names::annotation;
+use api::node_state::NodeState;
 use desired::config_and_image;
+use host::MOST_REBOOTS;
 use jiff::{SignedDuration, Timestamp};
 
 /// How long a drain may take before the node reports the delay. The request stays: a drain that completes later is
@@ -90,8 +91,9 @@ pub(super) fn overdue(
     let why = cut_reason(why);
     let end = asked.map(|t| t + limit);
     let late = end.is_some_and(|end| end <= view.now);
-    if late && (view.node.state != state::DEGRADED || view.node.reason != why) {
-        let changes = [(annotation::STATE, state::DEGRADED.to_owned()), (annotation::REASON, why.clone())];
+    if late && (view.node.said_state() != Some(NodeState::Degraded) || view.node.reason != why) {
+        let changes =
+            [(annotation::STATE, NodeState::Degraded.to_string()), (annotation::REASON, why.clone())];
         return write(changes, event.map(|kind| AgentNote::new(kind, why)));
     }
     Action::Wait { why: waiting, until: end.filter(|_| !late) }
@@ -107,9 +109,6 @@ const ANNOUNCE_LIMIT: SignedDuration = SignedDuration::from_mins(5);
 /// The same for a reboot back out of a change that was tried. Silence is then more probably the change's doing. Not for the
 /// reboot into one: while the API server is away for everybody, nothing could confirm the change.
 const ANNOUNCE_LIMIT_BACK: SignedDuration = SignedDuration::from_mins(1);
-
-/// After this many reboots that did not lead to a new boot, no further one is started.
-const MOST_REBOOTS: u32 = 3;
 
 /// How often to check something that sends no notification.
 const RECHECK_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
@@ -168,11 +167,19 @@ fn returned(view: &View, config: String, boot_id: &str, began: Option<Timestamp>
         return action;
     }
     // A reboot that was not announced is reported now. For a node that never had a config this is not needed.
-    if node.post_action != annotation::REBOOTING && !node.current.is_empty() {
+    if !node.announces_reboot() && !node.current.is_empty() {
         let text = format!("Node has rebooted into config {config} without announcing it");
         return write(rebooting(), [AgentNote::new(AgentEvent::Reboot, text).on_the_way_to(&config)]);
     }
     Action::ForgetReboot { config }
+}
+
+/// What is said of a reboot that begins. Which config the record of one that leads back names depends on the change that is undone.
+pub(crate) fn announcement(view: &View, config: &str) -> String {
+    match view.disk.reboot_of_trial {
+        true => "Node will reboot to go back to the state before a change that failed its trial".to_owned(),
+        false => format!("Node will reboot into config {config}"),
+    }
 }
 
 fn rebooting() -> [(&'static str, String); 1] {
@@ -183,8 +190,8 @@ fn rebooting() -> [(&'static str, String); 1] {
 /// writes, the recorded state has to suffice.
 fn reboot_owed(view: &View, config: String, cleared: bool) -> Action {
     let node = &view.node;
-    let announced = node.post_action == annotation::REBOOTING;
-    let drains = node.topology != SINGLE_REPLICA;
+    let announced = node.announces_reboot();
+    let drains = node.drains();
     let answered = node.last_applied_drain == drain_of(&config);
     let away = if node.seen { !drains || node.unschedulable && (cleared || answered) } else { cleared };
     let applied = view.disk.current.as_deref() == Some(&*config);
@@ -217,7 +224,7 @@ fn reboot_owed(view: &View, config: String, cleared: bool) -> Action {
     if announced {
         return Action::Reboot { config, announced };
     }
-    let note = AgentNote::new(AgentEvent::Reboot, format!("Node will reboot into config {config}"));
+    let note = AgentNote::new(AgentEvent::Reboot, announcement(view, &config));
     let note = note.on_the_way_to(&config);
     let changes = rebooting().into();
     // Conditional, because the node must still be cordoned as it was seen.
@@ -230,18 +237,19 @@ pub(super) fn abandons_reboot(view: &View, config: &str) -> bool {
     *tries >= MOST_REBOOTS && view.node.wants_other(config) && view.config_on_disk() == config
 }
 
-/// Reports that reboots have no effect: the machine comes back with what looks like the same boot, or does not go down
-/// at all.
+/// Reports that reboots have no effect: the machine comes back with what looks like the same boot, does not go down at all, or boots
+/// an operating system that it should leave.
 fn too_many_reboots(view: &View, config: &str) -> Action {
-    let why = format!(
-        "this machine was told {MOST_REBOOTS} times to reboot into config {config} but has not rebooted: \
-         neither its boot ID nor the token in /run has changed. Reboot it by hand (journalctl says why it \
-         does not shut down). If the message stays after that, /run is not emptied at boot, as systemd \
-         requires: correct that, or remove {} after the reboot",
+    let why = cut_reason(&format!(
+        "this machine was told {MOST_REBOOTS} times to reboot because of config {config}, and it is not where it should be. If it has \
+         not rebooted (neither its boot ID nor the token in /run has changed), reboot it by hand; journalctl says why it does not \
+         shut down. If it has, and a change of its operating system is being undone, it boots the new one each time: choose the one \
+         from before in the boot menu, or repair the boot loader. If the message stays after that, /run is not emptied at boot, as \
+         systemd requires: correct that, or remove {} after the reboot",
         host::paths::REBOOT_PENDING
-    );
-    if view.node.seen && (view.node.state != state::DEGRADED || view.node.reason != why) {
-        let changes = [(annotation::STATE, state::DEGRADED.to_owned()), (annotation::REASON, why)];
+    ));
+    if view.node.seen && (view.node.said_state() != Some(NodeState::Degraded) || view.node.reason != why) {
+        let changes = [(annotation::STATE, NodeState::Degraded.to_string()), (annotation::REASON, why)];
         return write(changes, []);
     }
     Action::Wait { why: Waiting::Boot, until: Some(view.now + RECHECK_INTERVAL) }

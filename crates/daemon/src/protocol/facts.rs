@@ -6,6 +6,8 @@ use crate::protocol::trial_facts::{TrialFacts, TriedFacts};
 use api::conditions::StatusCondition;
 use api::k8s::Node;
 use api::names::annotation;
+use api::node_state::NodeState;
+use api::topology::ControlPlaneTopology;
 use desired::{PoolDisruption, with_image};
 use jiff::Timestamp;
 use rollout::view::{CordonMark, own};
@@ -71,8 +73,8 @@ pub struct NodeFacts {
     pub desired_drain: String,
     /// `lastAppliedDrain`.
     pub last_applied_drain: String,
-    /// `controlPlaneTopology`.
-    pub topology: String,
+    /// `controlPlaneTopology`. `None`: there is none, or it is one of another version.
+    pub topology: Option<ControlPlaneTopology>,
     /// `retry`: a changed text asks for another try at once.
     pub retry: String,
     /// `trial`: the pool's settings for changes that can cut the node off.
@@ -127,6 +129,21 @@ impl NodeFacts {
         !self.desired.is_empty() && self.desired_state() != state
     }
 
+    /// What the agent has said of itself. `None`: nothing, or a word of another version.
+    pub fn said_state(&self) -> Option<NodeState> {
+        NodeState::parse(&self.state)
+    }
+
+    /// Whether the node announces that it reboots.
+    pub(super) fn announces_reboot(&self) -> bool {
+        self.post_action == annotation::REBOOTING
+    }
+
+    /// Whether the node is drained for a change. A single control-plane node is not: its pods can run nowhere else.
+    pub(super) fn drains(&self) -> bool {
+        self.topology != Some(ControlPlaneTopology::SingleReplica)
+    }
+
     /// The value of one of the protocol's annotations. `None`: it is not one of them.
     pub fn annotation_value(&self, key: &str) -> Option<&String> {
         Some(match key {
@@ -176,7 +193,7 @@ impl NodeFacts {
             post_action: note(annotation::POST_CONFIG_ACTION),
             desired_drain: note(annotation::DESIRED_DRAIN),
             last_applied_drain: note(annotation::LAST_APPLIED_DRAIN),
-            topology: note(annotation::CONTROL_PLANE_TOPOLOGY),
+            topology: ControlPlaneTopology::parse(&note(annotation::CONTROL_PLANE_TOPOLOGY)),
             retry: note(own::RETRY),
             trial: note(own::TRIAL),
             disruption: PoolDisruption::of(notes),

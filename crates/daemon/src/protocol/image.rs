@@ -7,7 +7,8 @@ use super::disruption::uncordon_changes;
 use super::facts::View;
 use super::phase::cut_reason;
 use api::events::AgentEvent;
-use api::names::{annotation, state};
+use api::names::annotation;
+use api::node_state::NodeState;
 use desired::config_and_image;
 
 /// Reports that the pool has an image of its own that this host cannot run, or that the host runs one that it cannot
@@ -30,8 +31,8 @@ pub(super) fn refuse_image(view: &View) -> Action {
     // If it was drained for an update, uncordon it: the host is complete in its config and cannot take another one.
     let (mut changes, cordon) = uncordon_changes(node, &disk);
     let mut notes = vec![];
-    if node.state != state::UNRECONCILABLE || node.reason != why {
-        changes.insert(annotation::STATE, state::UNRECONCILABLE.to_owned());
+    if node.said_state() != Some(NodeState::Unreconcilable) || node.reason != why {
+        changes.insert(annotation::STATE, NodeState::Unreconcilable.to_string());
         changes.insert(annotation::REASON, why.clone());
         notes.push(AgentNote::new(AgentEvent::FailedToReconcile, why));
     }

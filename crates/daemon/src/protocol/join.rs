@@ -6,7 +6,8 @@
 
 use crate::protocol::{Changes, Cost, EMPTY_CONFIG, NodeFacts};
 use api::k8s::Node;
-use api::names::{annotation, state};
+use api::names::annotation;
+use api::node_state::NodeState;
 use api::v1::MachineConfigPool;
 use rollout::view::{Labels, Names};
 use rollout::{BrokenSelector, Cluster, Index};
@@ -133,14 +134,14 @@ pub fn first_annotations(node: &NodeFacts, config: &str, cost: Cost) -> Changes 
     if free || !node.ready {
         return [
             (annotation::DESIRED_CONFIG, config.to_owned()),
-            (annotation::STATE, state::WORKING.to_owned()),
+            (annotation::STATE, NodeState::Working.to_string()),
         ]
         .into();
     }
     [
         (annotation::CURRENT_CONFIG, EMPTY_CONFIG.to_owned()),
         (annotation::DESIRED_CONFIG, EMPTY_CONFIG.to_owned()),
-        (annotation::STATE, state::DONE.to_owned()),
+        (annotation::STATE, NodeState::Done.to_string()),
         (annotation::REASON, String::new()),
     ]
     .into()

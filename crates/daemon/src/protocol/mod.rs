@@ -39,6 +39,7 @@ mod trial_facts;
 pub(crate) mod waiting_config;
 
 pub use action::{Action, AgentNote, Changes, Cordon, Waiting};
+pub(crate) use disruption::announcement;
 pub use facts::{DiskFacts, EMPTY_CONFIG, NodeFacts, RebootFact, View};
 pub use phase::{ConfigPair, Cost, Failure, FailureKind, Job, Phase, cut_reason};
 pub(crate) use retry::signed;

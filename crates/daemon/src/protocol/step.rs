@@ -14,8 +14,8 @@ use super::prefetch::prefetch;
 use super::trial::{confirm, forgets_failure, should_leave_host};
 use api::drain_request::DrainVerb;
 use api::events::AgentEvent;
-use api::names::topology::SINGLE_REPLICA;
-use api::names::{annotation, own, state};
+use api::names::{annotation, own};
+use api::node_state::NodeState;
 use desired::config_and_image;
 use jiff::SignedDuration;
 
@@ -134,14 +134,14 @@ fn hold(view: &View, failure: &Failure) -> Option<Action> {
         return None;
     }
     let state = match failure.kind {
-        FailureKind::Degraded => Some(state::DEGRADED),
-        FailureKind::Unreconcilable => Some(state::UNRECONCILABLE),
+        FailureKind::Degraded => Some(NodeState::Degraded),
+        FailureKind::Unreconcilable => Some(NodeState::Unreconcilable),
         FailureKind::Transient => None,
     };
     if let Some(state) = state {
         let reason = cut_reason(&failure.reason);
-        if view.node.state != state || view.node.reason != reason {
-            return Some(write([(annotation::STATE, state.to_owned()), (annotation::REASON, reason)], []));
+        if view.node.said_state() != Some(state) || view.node.reason != reason {
+            return Some(write([(annotation::STATE, state.to_string()), (annotation::REASON, reason)], []));
         }
     }
     if view.now < failure.retry_at {
@@ -159,8 +159,8 @@ fn update(view: &View, pair: ConfigPair) -> Action {
     let node = &view.node;
     let mut changes = Changes::new();
     // A failed node keeps its state until an update has succeeded, because its pool counts degraded nodes.
-    if ![state::WORKING, state::DEGRADED, state::UNRECONCILABLE].contains(&node.state.as_str()) {
-        changes.insert(annotation::STATE, state::WORKING.to_owned());
+    if matches!(node.said_state(), None | Some(NodeState::Done)) {
+        changes.insert(annotation::STATE, NodeState::Working.to_string());
     }
     if !node.post_action.is_empty() {
         changes.insert(annotation::POST_CONFIG_ACTION, String::new());
@@ -168,7 +168,7 @@ fn update(view: &View, pair: ConfigPair) -> Action {
     if to_fetch {
         return if changes.is_empty() { Action::Fetch(pair) } else { write(changes, []) };
     }
-    let drain = cost.drain && node.topology != SINGLE_REPLICA;
+    let drain = cost.drain && node.drains();
     if drain && let Some((request, notes)) = drain_request(node, &pair.to) {
         changes.extend(request);
         // Cordon in the same patch as the request, so that the controller does not have to. A node that is cordoned
@@ -275,7 +275,7 @@ fn say_done(view: &View, config: &str, changes: &mut Changes) -> Option<AgentNot
         changes.insert(own::PREVIOUS_IMAGE, String::new());
     }
     changes.insert(annotation::CURRENT_IMAGE, image.to_owned());
-    changes.insert(annotation::STATE, state.to_owned());
+    changes.insert(annotation::STATE, state.to_string());
     changes.insert(annotation::REASON, reason);
     let text = format!("Node has reached config {config} and is Done");
     let done = || AgentNote::new(AgentEvent::NodeDone, text).on_the_way_to(config);
@@ -284,13 +284,13 @@ fn say_done(view: &View, config: &str, changes: &mut Changes) -> Option<AgentNot
 
 fn is_done(view: &View, config: &str) -> bool {
     let (state, reason) = final_state(view);
-    view.node.current_state() == config && view.node.state == state && view.node.reason == reason
+    view.node.current_state() == config && view.node.said_state() == Some(state) && view.node.reason == reason
 }
 
 /// State and reason of a node with nothing left to do.
-fn final_state(view: &View) -> (&'static str, String) {
+fn final_state(view: &View) -> (NodeState, String) {
     match &view.trouble {
-        None => (state::DONE, String::new()),
-        Some(why) => (state::DEGRADED, cut_reason(why)),
+        None => (NodeState::Done, String::new()),
+        Some(why) => (NodeState::Degraded, cut_reason(why)),
     }
 }

@@ -8,7 +8,7 @@
 
 use super::facts::{DiskFacts, EMPTY_CONFIG, RebootFact, View};
 use super::phase::{ConfigPair, Phase};
-use api::names::state;
+use api::node_state::NodeState;
 
 /// The change that a host applies while it shuts down; `None`: none.
 pub(crate) fn applicable_at_shutdown(view: &View) -> Option<ConfigPair> {
@@ -17,7 +17,7 @@ pub(crate) fn applicable_at_shutdown(view: &View) -> Option<ConfigPair> {
     let is_done = node.seen
         && !node.deleted
         && node.leave.is_empty()
-        && node.state == state::DONE
+        && node.said_state() == Some(NodeState::Done)
         && node.current == node.desired
         && node.current != EMPTY_CONFIG
         && disk.current.as_deref() == Some(node.current.as_str());
@@ -63,7 +63,7 @@ mod tests {
                 seen: true,
                 current: "a".into(),
                 desired: "a".into(),
-                state: state::DONE.into(),
+                state: NodeState::Done.to_string(),
                 waiting: "b".into(),
                 ..NodeFacts::default()
             },
@@ -109,7 +109,7 @@ mod tests {
             ("nothing waits", Box::new(|v| v.node.waiting.clear())),
             ("it is in it already", Box::new(|v| v.node.waiting = "a".into())),
             ("it is on its way", Box::new(|v| v.node.desired = "c".into())),
-            ("it is not done", Box::new(|v| v.node.state = state::DEGRADED.into())),
+            ("it is not done", Box::new(|v| v.node.state = NodeState::Degraded.to_string())),
             ("another image", Box::new(|v| v.node.desired_image = "q.io/os@sha256:a".into())),
             ("the disk is in another", Box::new(|v| v.disk.current = Some("c".into()))),
             ("an open change", Box::new(|v| v.disk.open = true)),

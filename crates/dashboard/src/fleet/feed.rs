@@ -4,7 +4,7 @@
 //! A viewer that reads too slowly loses its stream. It comes back with the number of the last difference that it has; if
 //! those since are still here it gets them, else it is told to take the whole fleet again.
 //!
-//! What it is not: where the fleet comes from (see `live`).
+//! What it is not: where the fleet comes from (see `follow`).
 
 use crate::fleet::snapshot::{Fleet, FleetDelta};
 use insight::{Finding, PoolRow, UnreadKind};

@@ -4,7 +4,7 @@
 //! Not here: what is read from the API server when somebody asks for it, and the stream to each viewer (see `answers`).
 
 pub(crate) mod feed;
-pub(crate) mod live;
+pub(crate) mod follow;
 pub(crate) mod node_events;
 pub(crate) mod snapshot;
 pub(crate) mod timeline;

@@ -1,7 +1,5 @@
 //! The page: its files, which are part of the program. Plain HTML, CSS and ES modules, served as they are in `assets/`: there is
 //! no build step, and nothing is asked of any other host.
-//!
-//! What it is not: what the page shows.
 
 /// A file of the page.
 #[derive(Debug, Clone, Copy)]

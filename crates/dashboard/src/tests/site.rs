@@ -1,6 +1,4 @@
 //! The dashboard in a fake cluster that knows some people, for tests: a request is sent as one of them.
-//!
-//! What it is not: tests.
 
 use crate::access::authorization::FLEET;
 use crate::access::cluster_access::ClusterAccess;

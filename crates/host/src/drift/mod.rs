@@ -23,7 +23,7 @@ use crate::paths;
 use crate::plan::disruption::{Changes, disruption};
 use crate::plan::effects::{RowApplied, RowRefused, TakesEffect, table, units};
 use crate::plan::facts::Facts;
-use crate::plan::live::Live;
+use crate::plan::live_extensions::Live;
 use crate::plan::steps::Steps;
 use crate::plan::{Change, HostPlan};
 use crate::record::Names;
@@ -161,7 +161,7 @@ fn services_to_restart(
     // What has a row in the table takes effect again, unless that needs more than effects.
     let by_table = |taken: Option<Result<RowApplied, RowRefused>>| {
         let taken = taken.filter(|_| policy.reboots == Reboots::WhenNeeded);
-        matches!(taken, Some(Ok(RowApplied { way: TakesEffect::Effects(_), .. })))
+        matches!(taken, Some(Ok(RowApplied { way: TakesEffect::AtEachUse | TakesEffect::Effects(_), .. })))
     };
     let mut may =
         |what: &str, actions: Option<&[PolicyAction]>, taken: Option<Result<RowApplied, RowRefused>>| {

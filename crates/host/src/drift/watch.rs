@@ -97,7 +97,7 @@ struct Named {
     /// Indexes of managed paths.
     paths: Vec<u32>,
     /// The name is a folder or link on the way to a managed path, so the path must be resolved again.
-    way: bool,
+    on_the_way: bool,
 }
 
 /// The watches that are being set, by the path of the folder: the watch (`None`: there is no such folder), and whether
@@ -123,7 +123,7 @@ impl Watch {
         let managed = Vec::new();
         let mut watch = Self { root, inotify, stop, paths, units, managed, names, period: POLL, polled };
         watch.list_managed()?;
-        watch.arm()?;
+        watch.set_watches()?;
         watch.poll();
         Ok(watch)
     }
@@ -169,24 +169,25 @@ impl Watch {
     /// Watches what exists now, and returns the paths that changed before they were watched.
     fn follow(&mut self) -> Result<BTreeSet<String>, FsError> {
         let new = self.list_managed()?;
-        self.arm()?;
+        self.set_watches()?;
         Ok(self.look_at(|path| new.contains(path)))
     }
 
     /// Sets a watch on every existing folder on the way to a managed path. Existing watches stay.
-    fn arm(&mut self) -> Result<(), FsError> {
+    fn set_watches(&mut self) -> Result<(), FsError> {
         let mut names: BTreeMap<i32, BTreeMap<String, Named>> = BTreeMap::new();
         let mut folders = Folders::new();
-        let mut ways: BTreeMap<String, PathPart> = BTreeMap::new();
+        let mut parts: BTreeMap<String, PathPart> = BTreeMap::new();
         for (i, managed) in self.managed.iter().enumerate() {
             let place = u32::try_from(i).unwrap_or(u32::MAX);
-            let look = |path: &str| ways.entry(path.to_owned()).or_insert_with(|| self.way(path)).clone();
+            let look =
+                |path: &str| parts.entry(path.to_owned()).or_insert_with(|| self.path_part(path)).clone();
             for lookup in lookups(&managed.path, look) {
                 let Some(watch) = self.watch_folder(&mut folders, &lookup.folder, lookup.last)? else {
                     break;
                 };
                 let named = names.entry(watch).or_default().entry(lookup.name).or_default();
-                named.way |= !lookup.last;
+                named.on_the_way |= !lookup.last;
                 if named.paths.last() != Some(&place) {
                     named.paths.push(place);
                 }
@@ -201,7 +202,7 @@ impl Watch {
     }
 
     /// What exists at one point on the way to a managed path.
-    fn way(&self, path: &str) -> PathPart {
+    fn path_part(&self, path: &str) -> PathPart {
         let found = || -> std::io::Result<PathPart> {
             let (dir, name) = self.root.parent(path)?;
             let stat = fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -374,7 +375,7 @@ impl Watch {
                 touched.extend(names.values().flat_map(paths));
                 folders = true;
             } else if let Some(named) = name.and_then(|n| names.get(n)) {
-                folders |= named.way || what.contains(ReadFlags::ISDIR);
+                folders |= named.on_the_way || what.contains(ReadFlags::ISDIR);
                 touched.extend(paths(named));
             }
         }

@@ -206,7 +206,7 @@ pub(crate) fn sshd_texts_after(
         Some(text) => texts.insert(path.clone(), text),
         None => texts.remove(path),
     };
-    // The same as `Steps::stale` does.
+    // The same as `Steps::remove_stale` does.
     for (path, want) in &old.paths {
         if new.at(path).is_some() || stays_when_unlisted(path) || matches!(want, DesiredPath::Dir { .. }) {
             continue;

@@ -9,7 +9,6 @@ use api::v1alpha1::MaxDisruption;
 use desired::{DesiredHost, DesiredPath, DisruptionPolicy};
 
 use crate::plan::disruption::{Disruption, Rule};
-use crate::plan::effects::table;
 use crate::plan::preview::{Severity, preview};
 
 /// What a window or a freeze asks about a change.
@@ -40,10 +39,7 @@ pub fn least_disruption(old: &DesiredHost, new: &DesiredHost, policy: &Disruptio
 
 /// Whether a row of the table decided: its cost differs on hosts that lack a program, a unit or a recorded value.
 fn depends_on_the_host(disruption: &Disruption) -> bool {
-    disruption
-        .decided
-        .iter()
-        .any(|d| matches!(&d.rule, Rule::Table { row } if !table::is_read_at_each_use(row)))
+    disruption.decided.iter().any(|d| matches!(d.rule, Rule::Table { at_each_use: false, .. }))
 }
 
 fn of_certificates(old: &DesiredHost, new: &DesiredHost) -> bool {

@@ -12,7 +12,7 @@ use crate::plan::steps::{STALE, Steps};
 
 impl Steps<'_> {
     /// Removes what only the old config wants, and restores what the host had there.
-    pub(crate) fn stale(&mut self) {
+    pub(crate) fn remove_stale(&mut self) {
         let mut folders = Vec::new();
         for (path, want) in &self.old.paths {
             if self.new.at(path).is_some() || stays_when_unlisted(path) {

@@ -19,7 +19,7 @@ use crate::plan::disruption::{Changes, Disruption};
 use crate::plan::effects::Planned;
 use crate::plan::facts::Facts;
 use crate::plan::host_plan::{HostPlan, hard_links};
-use crate::plan::live::Live;
+use crate::plan::live_extensions::Live;
 use crate::plan::os::planned;
 use crate::plan::os_before::{ImageGivenUp, to_record};
 use crate::plan::sshd::DROPIN;
@@ -87,7 +87,7 @@ impl Steps<'_> {
         for (path, want) in self.new.paths.iter().filter(|(_, w)| hard(w)) {
             self.add_path(path, want);
         }
-        self.stale();
+        self.remove_stale();
         self.trust();
         let touched = self.enablement(&disabled);
         self.mask_again();

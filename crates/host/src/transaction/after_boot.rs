@@ -86,7 +86,7 @@ impl Host {
                 return Ok(Recovery::RolledBack { config, desired, why });
             }
             if !same_boot {
-                self.mend_merge(journal)?;
+                self.restore_after_merge_or_log(journal)?;
             }
             if journal.trial.is_none() {
                 self.note_kept_os(journal)?;

@@ -100,9 +100,12 @@ impl Host {
             return Ok(applied);
         }
         if journal.live {
-            match self.note_kept_os(&journal) {
+            self.note_kept_os(&journal)?;
+            // A boot that loses the staged deployment undoes a change that is only committed. While its journal is cleared, what
+            // that needs is gone in part.
+            match Journal::finalise(&self.root) {
                 Err(error) if !error.killed() => {
-                    tracing::warn!(error = %chain(&error), "the change is complete; it is noted as kept at the next start");
+                    tracing::warn!(%error, "the change is complete; its journal is cleared at the next start");
                     return Ok(applied);
                 }
                 done => done?,
@@ -225,7 +228,7 @@ impl Host {
         };
         match Journal::stage(&self.root)? {
             Stage::Nothing => Ok(self.os.tidy()?),
-            Stage::Begun(_) | Stage::Done(_) | Stage::Undone => Ok(Vec::new()),
+            Stage::Begun(_) | Stage::Done(_) | Stage::Ended(_) => Ok(Vec::new()),
         }
     }
 

@@ -58,8 +58,8 @@ impl Host {
     /// Writes the files that the merge left outdated, at the boot that the change waited for. The caller has checked that
     /// the machine booted as planned. A failure is only logged, because it must not block the end of a trial. Files that
     /// could not be written are reported as drift, and written at the next start as long as the change is on trial.
-    pub(crate) fn mend_merge(&mut self, journal: &Journal) -> Result<(), Error> {
-        match self.mend(journal) {
+    pub(crate) fn restore_after_merge_or_log(&mut self, journal: &Journal) -> Result<(), Error> {
+        match self.restore_after_merge(journal) {
             Err(error) if !error.killed() => {
                 tracing::warn!(error = %api::formats::text::chain(&error), "files that the merge of /etc left outdated cannot be \
                     written");
@@ -69,7 +69,7 @@ impl Host {
         }
     }
 
-    fn mend(&mut self, journal: &Journal) -> Result<(), Error> {
+    fn restore_after_merge(&mut self, journal: &Journal) -> Result<(), Error> {
         let Some((before, _)) = journal.os_change() else { return Ok(()) };
         let noted = self.note()?;
         if noted.as_ref().is_some_and(|note| note.done) {
@@ -77,8 +77,9 @@ impl Host {
         }
         let Some(old) = self.os.folder_of(before)? else { return Ok(()) };
         if self.root.found(&format!("{old}/etc"))?.is_absent() {
-            tracing::warn!(deployment = %old, "it is gone: files that the merge of /etc left outdated cannot be told from \
-                drift");
+            tracing::warn!(deployment = %old, "the OSTree deployment that this host has left was removed before the agent could \
+                compare its /etc with the new one; so no file below /etc is written again from the config, and a file that \
+                differs from the config counts as drift: the node becomes Degraded");
             return Ok(());
         }
         let merge = Merge { root: self.root.clone(), old };

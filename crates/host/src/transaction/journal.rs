@@ -206,8 +206,9 @@ pub(crate) enum Stage {
     Begun(Journal),
     /// Committed, with remains to clear, or waiting for its boot.
     Done(Journal),
-    /// Undone, with remains to clear.
-    Undone,
+    /// It has ended, with remains to clear: it was undone (`None`), or it is kept. What was moved aside for one that is kept is
+    /// named by its journal, if that can be read.
+    Ended(Option<Box<Journal>>),
 }
 
 impl Journal {
@@ -225,8 +226,11 @@ impl Journal {
                 Err(why) => Err(why.at(root, DONE)),
             };
         }
+        if let Some(bytes) = root.read_if_there(FINALISED)? {
+            return Ok(Stage::Ended(Self::from_file(&bytes).ok().map(Box::new)));
+        }
         let left = !root.list(JOURNAL_DIR)?.iter().all(|n| n.starts_with("damaged-"));
-        Ok(if left { Stage::Undone } else { Stage::Nothing })
+        Ok(if left { Stage::Ended(None) } else { Stage::Nothing })
     }
 
     /// Whether a change is in progress, or was when its process ended.

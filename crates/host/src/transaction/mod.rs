@@ -7,7 +7,7 @@ pub(crate) mod apply;
 pub(crate) mod effects;
 pub(crate) mod etc_merge;
 pub(crate) mod journal;
-pub(crate) mod live;
+pub(crate) mod live_extensions;
 pub(crate) mod lock;
 mod os_drift;
 pub(crate) mod reboot;

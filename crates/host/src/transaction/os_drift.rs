@@ -70,7 +70,8 @@ impl Host {
     }
 
     /// Records how the OS is, now that a change of it is kept. Not on hosts without images: there the settings of the boot
-    /// loader are the administrator's as much as ours.
+    /// loader are the administrator's as much as ours. A failure is only logged: the change has proved to be good, and the record
+    /// is for comparisons alone.
     pub(crate) fn note_kept_os(&mut self, journal: &Journal) -> Result<(), Error> {
         let Some((_, change)) = journal.os_change() else { return Ok(()) };
         match self.os_call("discard undo data", |os| os.discard_undo_data()) {
@@ -83,7 +84,24 @@ impl Host {
         if self.os.refuses(OsField::Image).is_some() {
             return Ok(());
         }
-        let kept = Kept { wanted: change.wanted.clone(), booted: self.os.status()?.booted };
+        match self.write_kept_os(&change.wanted) {
+            Err(error) if !error.killed() => {
+                tracing::warn!(error = %api::formats::text::chain(&error), "the OS that is kept now is not recorded");
+                // The record of an earlier change would say that this one is drift.
+                match self.root.remove(OS_KEPT) {
+                    Err(error) if !error.killed() => {
+                        tracing::warn!(%error, "the record of the OS that was kept before cannot be removed");
+                        Ok(())
+                    }
+                    done => Ok(done?),
+                }
+            }
+            done => done,
+        }
+    }
+
+    fn write_kept_os(&mut self, wanted: &DesiredOs) -> Result<(), Error> {
+        let kept = Kept { wanted: wanted.clone(), booted: self.os.status()?.booted };
         let unreadable =
             |e: serde_json::Error| Error::Config { name: OS_KEPT.to_owned(), why: e.to_string() };
         let json = serde_json::to_vec(&kept).map_err(unreadable)?;

@@ -160,6 +160,10 @@ impl Host {
         let (because, tries) = match self.reboot_status()? {
             RebootStatus::Owed(owed) if !cleared || owed.back => return Ok(()),
             RebootStatus::Owed(owed) => (owed.because, owed.tries),
+            // It has rebooted for this already, and came up where it was: whoever counts the tries ends that.
+            RebootStatus::Rebooted(p) if p.config == config && (p.back && cleared || p.because == [why]) => {
+                (p.because, p.tries)
+            }
             RebootStatus::None | RebootStatus::Rebooted(_) => (vec![why.to_owned()], 0),
         };
         let (config, boot) = (config.to_owned(), self.boot()?);
@@ -238,8 +242,8 @@ impl Host {
     pub(crate) fn recover_locked(&mut self) -> Result<Recovery, Error> {
         match Journal::stage(&self.root)? {
             Stage::Nothing => Ok(Recovery::Nothing),
-            Stage::Undone => {
-                Journal::clear(&self.root, None)?;
+            Stage::Ended(journal) => {
+                Journal::clear(&self.root, journal.as_deref())?;
                 Ok(Recovery::Nothing)
             }
             Stage::Done(journal) => self.after_commit(&journal),

@@ -153,6 +153,18 @@ impl Prepared {
 }
 
 impl BeforeReboot<'_> {
+    /// The power is cut, so what was staged is lost. The recovery after the boot ends. Returns the config that the host is in then.
+    pub(crate) fn cut_the_power(&self) -> String {
+        let about = format!("{}: killed at {}, and the power is cut", self.prepared.about, self.at);
+        let (dir, os) = (copy(self.dir.path()), self.os.fork());
+        os.fall_back();
+        boot(dir.path(), &os);
+        let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+        host.recover().unwrap_or_else(|e| panic!("{about}: {e}"));
+        assert_eq!(host.recover().unwrap(), Recovery::Nothing, "{about}");
+        host.current_config().unwrap().unwrap().name
+    }
+
     /// Somebody reboots the machine in order, which boots what was staged. The recovery ends at a point of its own, in the new
     /// deployment or in the old one. Whatever happens, the old deployment has its old `/etc`, or the new one runs as it was wanted.
     /// Returns whether the machine had to go back, and how many points both recoveries passed.

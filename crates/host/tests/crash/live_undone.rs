@@ -1,8 +1,8 @@
 //! A change of the whole OS that is undone on a host with an extension in the running system, which was only staged before: the
-//! process ends at any instruction, the machine boots then, or the undo is that of a trial. The OS is the fake, as in `live`: what
-//! an undo stages again is another commit than the one in the running system.
+//! process ends at any instruction, the machine boots then, or the undo is that of a trial. The OS is the fake, as in
+//! `live_extensions`: what an undo stages again is another commit than the one in the running system.
 //!
-//! Not here: extensions that come (see `live`).
+//! Not here: extensions that come (see `live_extensions`).
 
 use std::sync::Arc;
 

@@ -16,7 +16,7 @@ mod etc_merge;
 mod fault_points;
 mod foreign_deployment;
 mod kills;
-mod live;
+mod live_extensions;
 mod live_undone;
 mod loader;
 mod os_history;

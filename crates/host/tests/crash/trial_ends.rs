@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{is_root, mk_host, plan};
+use crate::common::{BySpec as _, is_root, mk_host, plan};
 use crate::config_pairs::pairs;
 use crate::fault_points::{Injection, What};
 use crate::prepared::{Prepared, boot, copy, mk_os, names, policy, prepare, same, state};
@@ -36,6 +36,99 @@ fn a_change_of_the_operating_system_alone_reboots_once_into_it_and_once_back() {
     let mut now = host(dir.path(), &os);
     assert!(matches!(now.recover().unwrap(), Recovery::RolledBack { .. }));
     assert!(!matches!(now.reboot_status().unwrap(), RebootStatus::Owed(_)), "it is back already");
+}
+
+/// The machine comes up in the new operating system each time, whatever it is told to boot.
+#[test]
+fn reboots_that_lead_back_into_the_new_operating_system_come_to_an_end() {
+    if !is_root() {
+        return;
+    }
+    let p = prepare_trial(&os_only());
+    let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
+    host(dir.path(), &os).apply(&p.plan).unwrap();
+    boot(dir.path(), &os);
+    let mut now = host(dir.path(), &os);
+    now.recover().unwrap();
+    now.fail_trial(Check::Boot, "x").unwrap();
+    let mut reboots = 0;
+    loop {
+        let RebootStatus::Owed(owed) = now.reboot_status().unwrap() else { panic!("it is not back") };
+        assert!(owed.back, "{owed:?}");
+        if owed.tries >= host::MOST_REBOOTS {
+            break;
+        }
+        now.reboot("back").unwrap();
+        reboots += 1;
+        assert!(reboots <= host::MOST_REBOOTS, "for ever");
+        os.fall_back();
+        boot(dir.path(), &os);
+        now = host(dir.path(), &os);
+        assert!(matches!(now.recover().unwrap(), Recovery::AwaitsReturn { .. }));
+    }
+    assert_eq!(reboots, host::MOST_REBOOTS);
+    // A person boots the old one.
+    boot(dir.path(), &os);
+    assert!(matches!(host(dir.path(), &os).recover().unwrap(), Recovery::RolledBack { .. }));
+}
+
+#[test]
+fn a_change_that_has_proved_good_is_kept_on_a_full_disk() {
+    if !is_root() {
+        return;
+    }
+    let p = prepare_trial(&os_only());
+    let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
+    host(dir.path(), &os).apply(&p.plan).unwrap();
+    boot(dir.path(), &os);
+    host(dir.path(), &os).recover().unwrap();
+    let mut full = mk_host(dir.path(), &os, Arc::new(Full { root: dir.path().to_owned() }));
+    assert_eq!(full.confirm_trial().unwrap().as_deref(), Some("new"));
+    assert_eq!(host(dir.path(), &os).recover().unwrap(), Recovery::Nothing);
+}
+
+/// What a change moved aside goes with it, also if the process ends in between.
+#[test]
+fn nothing_that_was_moved_aside_stays_when_a_kept_change_is_cut_short_at_its_end() {
+    if !is_root() {
+        return;
+    }
+    let keys = MachineConfigSpec {
+        config: Some(json!({
+            "ignition": {"version": "3.5.0"},
+            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA core"]}]},
+        })),
+        ..MachineConfigSpec::default()
+    };
+    let tried = |faults: Arc<Injection>| {
+        let dir = crate::common::mk_host_tree();
+        let home = dir.path().join("home/core");
+        std::fs::write(home.join(".ssh"), "a file of core's").unwrap();
+        let os = FakeOs::default();
+        let mut now = host(dir.path(), &os);
+        let none = MachineConfigSpec::default();
+        let facts = now.probe(&none, &keys).unwrap();
+        let mut plan = plan(&none, &keys, &names("old", "new"), &policy(), &facts).unwrap();
+        assert!(plan.steps.iter().any(|step| matches!(step, host::Step::MoveAside { .. })), "{plan}");
+        plan.on_trial(Duration::from_secs(600), &[], "before".to_owned());
+        now.apply(&plan).unwrap();
+        now.recover().unwrap();
+        let done = mk_host(dir.path(), &os, faults).confirm_trial();
+        assert!(done.is_ok() || done.is_err_and(|e| e.killed()));
+        let mut now = host(dir.path(), &os);
+        if now.trial().unwrap().is_some() {
+            now.confirm_trial().unwrap();
+        }
+        now.recover().unwrap();
+        let names = std::fs::read_dir(&home).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        let left: Vec<String> = names.filter(|name| name != ".ssh").collect();
+        assert_eq!(left, Vec::<String>::new());
+    };
+    let counted = Injection::at(0, What::Nothing);
+    tried(counted.clone());
+    for at in 0..counted.count() {
+        tried(Injection::at(at, What::Kill));
+    }
 }
 
 /// A disk on which nothing more fits, until the room that is kept for the end of a trial is given back.

@@ -119,9 +119,9 @@ fn each_path_says_which_rule_decided_and_a_users_policy_wins() {
     let got = rules(&policy);
     let of = |what: &str| got.iter().find(|(w, _)| w == what).map(|(_, rule)| rule.clone()).unwrap();
     assert_eq!(of("/etc/motd"), Rule::Policy { policy: "/etc/motd".to_owned() });
-    assert_eq!(of("/etc/issue"), Rule::Table { row: "messages at login".to_owned() });
+    assert_eq!(of("/etc/issue"), Rule::Table { row: "messages at login".to_owned(), at_each_use: true });
     assert_eq!(of("/etc/hostname"), Rule::Default);
-    assert_eq!(of("/etc/chrony.conf"), Rule::Table { row: "chrony".to_owned() });
+    assert_eq!(of("/etc/chrony.conf"), Rule::Table { row: "chrony".to_owned(), at_each_use: false });
     let built_in = Rule::BuiltIn { policy: "/etc/containers/policy.json".to_owned() };
     assert_eq!(of("/etc/containers/policy.json"), built_in);
     assert!(

@@ -1,6 +1,4 @@
 //! Objects from a cluster ([`lists`]) or from files ([`dump`]), as the input of a plan, and with a change applied to them.
-//!
-//! What it is not: a decision.
 
 pub(crate) mod config_image;
 pub(crate) mod cost_key;

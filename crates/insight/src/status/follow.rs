@@ -287,9 +287,9 @@ impl ClusterWatch {
                 }
             }
             WatchEvent::Operator(event) => self.operators.take(event, |p| {
-                let here = p.metadata.deletion_timestamp.is_none();
+                let stays = p.metadata.deletion_timestamp.is_none();
                 let node = p.spec.as_ref().and_then(|s| s.node_name.as_deref());
-                node.filter(|n| here && !n.is_empty()).map(Arc::from)
+                node.filter(|n| stays && !n.is_empty()).map(Arc::from)
             }),
         }
         if self.names.len() >= self.prune_at {

@@ -84,8 +84,9 @@ impl Start {
     pub(crate) fn command(&self) -> Vec<String> {
         let (accelerator, cpu) = match self.accelerator {
             Accelerator::Kvm => ("kvm", "host"),
-            // Four levels of page tables instead of five: walking them is emulated too.
-            Accelerator::Emulation => ("tcg,thread=multi,tb-size=512", "max,la57=off"),
+            // Four levels of page tables instead of five: walking them is emulated too. Without fast string instructions, which are
+            // emulated byte by byte, Linux copies by words.
+            Accelerator::Emulation => ("tcg,thread=multi,tb-size=512", "max,la57=off,erms=off,fsrm=off"),
         };
         let mut words: Vec<String> = [
             "qemu-system-x86_64",

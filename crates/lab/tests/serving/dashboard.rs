@@ -4,7 +4,7 @@
 //!
 //! Not here: the page (test program `browser`), and attacks on it (crate `dashboard`).
 
-use crate::installation::{here, installed, operator, says, set};
+use crate::installation::{installed, operator, own_object, says, set};
 use crate::parts::{Part, free_address, speak_as};
 use crate::product::{Cluster, text};
 use crate::scraping::{ask, secret};
@@ -31,16 +31,16 @@ async fn the_dashboard_in_the_cluster_shows_the_fleet_to_who_may_see_it_and_to_n
     says(&cluster, "Available", "True", &[]).await;
     cluster
         .wait("the dashboard's Deployment", async || {
-            let deployment = here(&cluster, "deployment", NAME).await;
+            let deployment = own_object(&cluster, "deployment", NAME).await;
             deployment.to_string().contains("--host=mco.example.com").then_some(())
         })
         .await;
-    assert_eq!(here(&cluster, "service", NAME).await["spec"]["ports"][0]["port"], 443);
+    assert_eq!(own_object(&cluster, "service", NAME).await["spec"]["ports"][0]["port"], 443);
     for key in ["tls.key", "tls.crt"] {
         let bytes = secret(&cluster, &format!("{NAME}-metrics-tls"), key).await;
         std::fs::write(dir.path().join(key), bytes).unwrap();
     }
-    let bundle = here(&cluster, "configmap", "machine-config-metrics-ca").await;
+    let bundle = own_object(&cluster, "configmap", "machine-config-metrics-ca").await;
     let bundle = text(&bundle["data"][api::first_boot::server_tls::BUNDLE]);
 
     // With its pod's account, as its Deployment starts it.
@@ -109,7 +109,7 @@ async fn the_dashboard_in_the_cluster_shows_the_fleet_to_who_may_see_it_and_to_n
         .wait("what was made for it is gone", async || {
             let mut there = false;
             for kind in ["deployment", "service", "serviceaccount", "networkpolicy"] {
-                there |= !here(&cluster, kind, NAME).await.is_null();
+                there |= !own_object(&cluster, kind, NAME).await.is_null();
             }
             there |= !cluster.get("ClusterRole", NAME).await.is_null();
             (!there).then_some(())

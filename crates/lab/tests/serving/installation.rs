@@ -49,7 +49,7 @@ pub(crate) async fn says(cluster: &Cluster, kind: &str, status: &str, words: &[&
 }
 
 /// A namespaced object of ours; null if there is none.
-pub(crate) async fn here(cluster: &Cluster, kind: &str, name: &str) -> Value {
+pub(crate) async fn own_object(cluster: &Cluster, kind: &str, name: &str) -> Value {
     let said =
         cluster.kubectl(&["-n", NAMESPACE, "get", kind, name, "-o", "json", "--ignore-not-found"]).await;
     serde_json::from_str(&said.out).unwrap_or_default()
@@ -97,8 +97,8 @@ async fn an_installation_is_made_from_its_settings_object() {
     // The parts were rolled out one after the other.
     let ready = |object: &Value| text(&object["metadata"]["creationTimestamp"]);
     let (controller, server) = (
-        here(&cluster, "deployment", "machine-config-controller").await,
-        here(&cluster, "daemonset", "machine-config-server").await,
+        own_object(&cluster, "deployment", "machine-config-controller").await,
+        own_object(&cluster, "daemonset", "machine-config-server").await,
     );
     assert!(controller["status"]["availableReplicas"].as_i64() >= Some(1), "{controller}");
     assert!(ready(&controller) <= ready(&server), "{controller} {server}");
@@ -201,12 +201,12 @@ async fn keeps(cluster: &Cluster) {
         ("service", "machine-config-server"),
         ("role", "machine-config-controller"),
     ] {
-        let before = here(cluster, kind, name).await["metadata"]["uid"].clone();
+        let before = own_object(cluster, kind, name).await["metadata"]["uid"].clone();
         let said = cluster.kubectl(&["-n", NAMESPACE, "delete", kind, name]).await;
         assert_eq!(said.code, 0, "{said:?}");
         cluster
             .wait(&format!("{kind} {name} is there again"), async || {
-                let now = here(cluster, kind, name).await;
+                let now = own_object(cluster, kind, name).await;
                 (!now.is_null() && now["metadata"]["uid"] != before).then_some(())
             })
             .await;
@@ -219,7 +219,7 @@ async fn keeps(cluster: &Cluster) {
     assert_eq!(cluster.kubectl(&more).await.code, 0);
     cluster
         .wait("the image is the settings' again", async || {
-            let set = here(cluster, "daemonset", "machine-config-server").await;
+            let set = own_object(cluster, "daemonset", "machine-config-server").await;
             let image = &set["spec"]["template"]["spec"]["containers"][0]["image"];
             (image == "registry.example.com/mco:1").then_some(())
         })
@@ -234,7 +234,7 @@ async fn prunes(cluster: &Cluster) {
     set(cluster, json!({"agents": {"runAs": "Pods"}})).await;
     cluster
         .wait("agents run as pods", async || {
-            let set = here(cluster, "daemonset", "machine-config-daemon").await;
+            let set = own_object(cluster, "daemonset", "machine-config-daemon").await;
             (set["status"]["numberAvailable"].as_i64() >= Some(1)).then_some(())
         })
         .await;
@@ -256,14 +256,14 @@ async fn prunes(cluster: &Cluster) {
                 "machine-config-server",
                 "--ignore-not-found",
             ];
-            let gone = here(cluster, "daemonset", "machine-config-daemon").await.is_null()
+            let gone = own_object(cluster, "daemonset", "machine-config-daemon").await.is_null()
                 && cluster.kubectl(&tokens).await.out.is_empty();
             gone.then_some(())
         })
         .await;
-    assert!(!here(cluster, "service", "mine").await.is_null(), "the operator did not make it");
+    assert!(!own_object(cluster, "service", "mine").await.is_null(), "the operator did not make it");
     assert!(
-        !here(cluster, "deployment", "machine-config-operator").await.is_null(),
+        !own_object(cluster, "deployment", "machine-config-operator").await.is_null(),
         "the operator never deletes itself"
     );
     says(cluster, "Degraded", "False", &[]).await;
@@ -276,11 +276,14 @@ async fn leaves_alone(cluster: &Cluster) {
     let said = cluster.kubectl(&["-n", NAMESPACE, "delete", "service", "machine-config-server"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
-    assert!(here(cluster, "service", "machine-config-server").await.is_null(), "it is not created again");
+    assert!(
+        own_object(cluster, "service", "machine-config-server").await.is_null(),
+        "it is not created again"
+    );
     set(cluster, json!({"managementState": "Managed"})).await;
     cluster
         .wait("it is made again", async || {
-            (!here(cluster, "service", "machine-config-server").await.is_null()).then_some(())
+            (!own_object(cluster, "service", "machine-config-server").await.is_null()).then_some(())
         })
         .await;
 }
@@ -294,7 +297,7 @@ async fn logs_as_asked(cluster: &Cluster) {
         {
             cluster
                 .wait(&format!("{kind} {name} logs at level {level}"), async || {
-                    let object = here(cluster, kind, name).await;
+                    let object = own_object(cluster, kind, name).await;
                     let args = object.pointer("/spec/template/spec/containers/0/args")?.as_array()?;
                     let logs = |argument: &Value| {
                         argument

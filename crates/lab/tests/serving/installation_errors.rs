@@ -12,7 +12,7 @@
 mod images;
 mod versions;
 
-use crate::installation::{IMAGE, URL, here, installed, operator, says, set, settings};
+use crate::installation::{IMAGE, URL, installed, operator, own_object, says, set, settings};
 use crate::parts::Part;
 use crate::product::{Cluster, lab};
 use serde_json::json;
@@ -133,8 +133,8 @@ async fn refused_objects(cluster: &Cluster) {
             said.err.contains("Sundays").then_some(())
         })
         .await;
-    let pods =
-        here(cluster, "deployment", "machine-config-controller").await["metadata"]["generation"].clone();
+    let pods = own_object(cluster, "deployment", "machine-config-controller").await["metadata"]["generation"]
+        .clone();
     let roles = ["machine-config-controller", "machine-config-server", "machine-config-daemon"];
     for role in roles {
         cluster.delete("ClusterRole", role).await;
@@ -150,8 +150,8 @@ async fn refused_objects(cluster: &Cluster) {
             (!cluster.get("ClusterRole", "machine-config-server").await.is_null()).then_some(())
         })
         .await;
-    let now =
-        here(cluster, "deployment", "machine-config-controller").await["metadata"]["generation"].clone();
+    let now = own_object(cluster, "deployment", "machine-config-controller").await["metadata"]["generation"]
+        .clone();
     assert_eq!(now, pods, "the running parts are not changed");
     says(cluster, "Available", "True", &[]).await;
     cluster.told("cluster", "OperatorDegraded", &["RightsFailed"]).await;
@@ -166,7 +166,7 @@ async fn refused_objects(cluster: &Cluster) {
 /// Invalid settings that the API server accepts: nothing is changed, and the condition names each entry.
 async fn nonsense(cluster: &Cluster, dir: &Path) {
     let controller = async || {
-        here(cluster, "deployment", "machine-config-controller").await["metadata"]["generation"].clone()
+        own_object(cluster, "deployment", "machine-config-controller").await["metadata"]["generation"].clone()
     };
     let before = controller().await;
     set(cluster, json!({"image": "registry.example.com/mco:3", "pools": ["master", "worker", "Bad_Pool"]}))
@@ -246,7 +246,7 @@ async fn a_refused_crd_is_reported_and_a_second_install_completes() {
             (cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await.code == 0).then_some(())
         })
         .await;
-    assert!(!here(&cluster, "deployment", "machine-config-operator").await.is_null());
+    assert!(!own_object(&cluster, "deployment", "machine-config-operator").await.is_null());
     assert_eq!(settings(&cluster).await["spec"]["image"], "registry.example.com/mco:1");
     cluster.stop().await;
 }

@@ -1,5 +1,7 @@
-//! The config server, the operator and boot tokens against a real control plane: who gets which config, with which
-//! permissions.
+//! What is installed in a cluster, against a real control plane: installation by `mco install`, Helm chart or kustomize base, the
+//! settings object, upgrade and removal, also when they are interrupted; the rights with which each part runs, and what
+//! admission policies refuse; the rotation of the API server's CA; metrics, alerts and dashboards; OpenShift's objects; and which
+//! machine the config server gives which config, with which boot token.
 //!
 //! Not here: a machine that boots with what it was served (`tests/node/first_boot.rs`), and the server without a
 //! cluster (`crates/server/tests`).

@@ -5,7 +5,7 @@
 //! Fakes: nobody builds; images are pushed and put on the list as the controller does it for builds. Not here: which images go
 //! (`cluster/old_images`), and the refusal of MachineOSConfigs that name Secrets of the installation itself (`admission_policies`).
 
-use crate::installation::{here, installed, operator};
+use crate::installation::{installed, operator, own_object};
 use crate::parts::speak_as;
 use crate::product::controllers::Controller;
 use crate::product::{Cluster, machine_config};
@@ -18,7 +18,7 @@ const ROLE: &str = "machine-config-controller-push-secrets";
 
 /// The rules of the Role. `None`: there is no such Role.
 async fn rules(cluster: &Cluster) -> Option<Value> {
-    let role = here(cluster, "role", ROLE).await;
+    let role = own_object(cluster, "role", ROLE).await;
     (!role.is_null()).then(|| if role["rules"].is_null() { json!([]) } else { role["rules"].clone() })
 }
 

@@ -5,7 +5,7 @@
 //! Not here: each platform and network (a table in `operator::facts::openshift`), and what agents do with the ControllerConfig
 //! (`tests/node/services.rs`).
 
-use crate::installation::{IMAGE, here, operator, says};
+use crate::installation::{IMAGE, operator, own_object, says};
 use crate::parts::speak_as;
 use crate::product::{Cluster, lab};
 use k8s_openapi::ByteString;
@@ -187,7 +187,8 @@ async fn the_controller_config_is_what_openshifts_objects_say() {
         assert_eq!(json!(metadata), json!({"name": "cluster"}));
     }
     // The operator makes the config server's own CA.
-    let own = here(&cluster, "configmap", "machine-config-server-ca").await["data"]["ca-bundle.crt"].clone();
+    let own =
+        own_object(&cluster, "configmap", "machine-config-server-ca").await["data"]["ca-bundle.crt"].clone();
     assert_eq!(
         spec,
         json!({
@@ -263,7 +264,7 @@ async fn follows(cluster: &Cluster) {
     let replicas = async |want: i64| {
         cluster
             .wait(&format!("{want} controllers"), async || {
-                let deployment = here(cluster, "deployment", "machine-config-controller").await;
+                let deployment = own_object(cluster, "deployment", "machine-config-controller").await;
                 (deployment["spec"]["replicas"] == want).then_some(())
             })
             .await;
@@ -303,14 +304,14 @@ async fn rotates(cluster: &Cluster, client: &str) {
     let server = certificate("server-2");
     map(cluster, managed, "kube-apiserver-server-ca", json!({"ca-bundle.crt": server})).await;
     field(cluster, ROTATE, &json!("true")).await;
-    let data = here(cluster, "configmap", "kubeconfig-data").await;
+    let data = own_object(cluster, "configmap", "kubeconfig-data").await;
     assert_eq!(data["binaryData"]["ca-bundle.crt"], bytes(&server));
     // The next rotation follows at once: agents see `false` in between.
     let third = certificate("server-3");
     map(cluster, managed, "kube-apiserver-server-ca", json!({"ca-bundle.crt": third})).await;
     cluster
         .wait("the third CA is there", async || {
-            let data = here(cluster, "configmap", "kubeconfig-data").await;
+            let data = own_object(cluster, "configmap", "kubeconfig-data").await;
             (data["binaryData"]["ca-bundle.crt"] == bytes(&third)).then_some(())
         })
         .await;

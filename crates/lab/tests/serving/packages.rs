@@ -16,6 +16,8 @@ use std::sync::Arc;
 const URL: &str = "https://10.0.0.10:6443";
 const IMAGE: &str = "registry.example.com/team/mco:1.0";
 const DNS: &str = "10.43.0.10";
+/// The key of the settings, see [`by_name`].
+const SETTINGS: &str = "MachineConfigOperator  cluster";
 
 /// Runs a program to its end, which must succeed, and returns its output.
 fn said(command: &mut Command) -> String {
@@ -45,12 +47,16 @@ fn by_name(documents: Vec<Value>) -> BTreeMap<String, Value> {
     named.collect()
 }
 
-/// What `mco install` applies to a cluster in which nothing is installed.
-fn installed(ca: &Path, more: &[&str]) -> BTreeMap<String, Value> {
+/// What `mco install` applies to a cluster in which nothing is installed. `ca`: the CA of the API server, with an address of the DNS
+/// service; `None`: the operator finds both.
+fn installed(ca: Option<&Path>, more: &[&str]) -> BTreeMap<String, Value> {
     let mut mco = Command::new(lab::built_mco().unwrap());
     mco.args(["install", "--dry-run", "-o", "json", "--image", IMAGE, "--daemon-image", IMAGE]);
-    mco.args(["--api-server-url", URL, "--cluster-dns-ip", DNS, "--api-server-ca"]).arg(ca).args(more);
-    by_name(vec![serde_json::from_str(&said(&mut mco)).unwrap()])
+    mco.args(["--api-server-url", URL]);
+    if let Some(ca) = ca {
+        mco.args(["--cluster-dns-ip", DNS, "--api-server-ca"]).arg(ca);
+    }
+    by_name(vec![serde_json::from_str(&said(mco.args(more))).unwrap()])
 }
 
 /// Checks that both have the same objects with the same content.
@@ -77,25 +83,34 @@ async fn the_helm_chart_and_the_kustomize_base_match_the_install() {
     let kubectl = programs.get(Program::Kubectl, &progress).await.unwrap();
     let repository = repository();
     let ca = repository.join("examples/kustomize/ca.crt");
-    let wanted = installed(&ca, &[]);
+    let (wanted, found) = (installed(Some(&ca), &[]), installed(None, &[]));
 
     let chart = repository.join("deploy/helm/mco");
-    let values = [format!("image={IMAGE}"), format!("apiServerURL={URL}"), format!("clusterDNSIP={DNS}")];
-    let with_values = |command: &mut Command| {
-        for value in &values {
-            command.args(["--set", value]);
+    let with_required = |command: &mut Command| {
+        for value in [format!("image={IMAGE}"), format!("apiServerURL={URL}")] {
+            command.args(["--set", &value]);
         }
+    };
+    let with_values = |command: &mut Command| {
+        with_required(command);
+        command.args(["--set", &format!("clusterDNSIP={DNS}")]);
         command.arg("--set-file").arg(format!("apiServerCA={}", ca.display()));
     };
+    let mut template = Command::new(&helm);
+    template.args(["template", "mco", "--include-crds", "--kube-version", "1.36.0"]).arg(&chart);
+    with_required(&mut template);
+    same(&by_name(api::formats::yaml::documents(&said(&mut template)).unwrap()), &found);
     let mut template = Command::new(&helm);
     template.args(["template", "mco", "--include-crds", "--kube-version", "1.36.0"]).arg(&chart);
     with_values(&mut template);
     same(&by_name(api::formats::yaml::documents(&said(&mut template)).unwrap()), &wanted);
 
     // With every other value, compared with the flags of the same meaning.
-    let mut open =
-        installed(&ca, &["--open", "--proxy-protocol-from=10.0.0.4/31", "--proxy-protocol-from=10.0.1.7"]);
-    let settings = open.get_mut("MachineConfigOperator  cluster").unwrap();
+    let mut open = installed(
+        Some(&ca),
+        &["--open", "--proxy-protocol-from=10.0.0.4/31", "--proxy-protocol-from=10.0.1.7"],
+    );
+    let settings = open.get_mut(SETTINGS).unwrap();
     settings["spec"]["monitoring"] = serde_json::json!({"prometheus": "Never", "dashboards": "ConfigMaps"});
     template.args([
         "--set",
@@ -106,10 +121,10 @@ async fn the_helm_chart_and_the_kustomize_base_match_the_install() {
 
     let mut kustomize = Command::new(&kubectl);
     kustomize.arg("kustomize").arg(repository.join("examples/kustomize"));
-    same(&by_name(api::formats::yaml::documents(&said(&mut kustomize)).unwrap()), &wanted);
+    same(&by_name(api::formats::yaml::documents(&said(&mut kustomize)).unwrap()), &found);
 
     assert_eq!(
-        wanted["MachineConfigOperator  cluster"]["spec"].get("imageFrom"),
+        wanted[SETTINGS]["spec"].get("imageFrom"),
         None,
         "an upgrade of the chart leaves the administrator's value"
     );
@@ -139,7 +154,7 @@ async fn the_helm_chart_and_the_kustomize_base_match_the_install() {
         said(create.arg("--kubeconfig").arg(plane.kubeconfig()).args(["create", "namespace", namespace]));
     }
     let kubeconfig = plane.kubeconfig().display().to_string();
-    let of_openshift = installed(&ca, &["--kubeconfig", &kubeconfig]);
+    let mut of_openshift = installed(Some(&ca), &["--kubeconfig", &kubeconfig]);
     assert_eq!(of_openshift.len(), wanted.len() + 8);
     let mut template = Command::new(&helm);
     template.args(["template", "mco", "--include-crds", "--kube-version", "1.36.0"]).arg(&chart);
@@ -153,11 +168,13 @@ async fn the_helm_chart_and_the_kustomize_base_match_the_install() {
     std::fs::write(overlay.path().join("kustomization.yaml"), text.to_string()).unwrap();
     let mut kustomize = Command::new(&kubectl);
     kustomize.arg("kustomize").arg(overlay.path());
+    // The example leaves the CA and the address of the DNS service to the operator.
+    of_openshift.insert(SETTINGS.to_owned(), found[SETTINGS].clone());
     same(&by_name(api::formats::yaml::documents(&said(&mut kustomize)).unwrap()), &of_openshift);
 
     let mut install = Command::new(&helm);
     install.args(["install", "mco", "--namespace", "kube-system"]).arg(&chart);
-    with_values(install.arg("--kubeconfig").arg(plane.kubeconfig()));
+    with_required(install.arg("--kubeconfig").arg(plane.kubeconfig()));
     let notes = said(&mut install);
     assert!(notes.contains("kubectl apply --server-side"), "{notes}");
     let mut get = Command::new(&kubectl);
@@ -166,6 +183,12 @@ async fn the_helm_chart_and_the_kustomize_base_match_the_install() {
     for name in ["/cluster", "/machine-config-operator"] {
         assert!(made.contains(name), "{made}");
     }
+    let mut get = Command::new(&kubectl);
+    get.arg("--kubeconfig").arg(plane.kubeconfig());
+    let settings = said(get.args(["get", "machineconfigoperator", "cluster", "-o", "json"]));
+    let spec = serde_json::from_str::<Value>(&settings).unwrap()["spec"].take();
+    assert_eq!(spec["apiServer"], serde_json::json!({"url": URL}), "the operator finds the CA");
+    assert_eq!(spec.get("clusterDNSIP"), None, "and the address of the DNS service");
     // Removing the release keeps the settings for the parts that continue to run. After `mco uninstall` the settings' kind is
     // gone, and the release can still be removed.
     let mut remove = Command::new(&helm);

@@ -4,7 +4,7 @@
 //!
 //! Not here: what the controller decides (`crates/rollout`), and agents (`tests/cluster/joining.rs`).
 
-use crate::installation::{here, installed, operator, says, set};
+use crate::installation::{installed, operator, own_object, says, set};
 use crate::parts::speak_as;
 use crate::product::controllers::Controller;
 use crate::product::{Cluster, text};
@@ -186,7 +186,7 @@ async fn fails_open(cluster: &Cluster) {
         .await;
     assert!(
         !policy(cluster).await.is_empty()
-            && !here(cluster, "poddisruptionbudget", "machine-config-controller").await.is_null()
+            && !own_object(cluster, "poddisruptionbudget", "machine-config-controller").await.is_null()
     );
     scale("1").await;
     cluster

@@ -3,7 +3,7 @@
 //!
 //! Not here: hosts, which keep their files.
 
-use crate::installation::{IMAGE, URL, here, installed, operator, says, settings};
+use crate::installation::{IMAGE, URL, installed, operator, own_object, says, settings};
 use crate::killed_commands;
 use crate::parts::Part;
 use crate::product::{Cluster, lab, text};
@@ -84,6 +84,7 @@ async fn uninstall_removes_everything_of_ours_and_nothing_else() {
         "{said:?}"
     );
     cluster.patch("Node", "another", notes("rendered-1")).await;
+    somebodys_secret(&cluster).await;
     resumed_meanwhile(&cluster).await;
     let before = left(&cluster).await;
     assert!(before.len() > 30, "{before:?}");
@@ -117,8 +118,23 @@ async fn uninstall_removes_everything_of_ours_and_nothing_else() {
     let said = cluster.mco(install).await;
     assert_eq!(said.code, 0, "{said:?}");
     assert_eq!(settings(&cluster).await["spec"]["image"], "registry.example.com/mco:1");
-    assert!(!here(&cluster, "deployment", "machine-config-operator").await.is_null());
+    assert!(!own_object(&cluster, "deployment", "machine-config-operator").await.is_null());
     cluster.stop().await;
+}
+
+/// The key that somebody signs images with is in our namespace, and goes with it: not without --force.
+async fn somebodys_secret(cluster: &Cluster) {
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "os-signing", "namespace": NAMESPACE},
+        "stringData": {"cosign.key": "hunter2"}});
+    cluster.must_put(&["create"], &secret).await;
+    let said = cluster.mco(&["uninstall", "--yes"]).await;
+    assert!(said.code == 1 && said.err.contains("somebody else made: Secret os-signing. "), "{said:?}");
+    assert!(!said.err.contains("hunter2") && said.err.contains("get secret os-signing -o yaml"), "{said:?}");
+    let said = cluster.mco(&["uninstall", "--dry-run"]).await;
+    let line = "goes with the namespace: Secret os-signing, which somebody else made\n";
+    assert!(said.code == 0 && said.out.contains(line), "{said:?}");
+    let said = cluster.kubectl(&["-n", NAMESPACE, "delete", "secret", "os-signing"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
 }
 
 /// An uninstall deletes the operator's Deployment first. On a busy node its pod works on for seconds, sees that, and must not make it
@@ -130,7 +146,7 @@ async fn an_operator_whose_deployment_is_deleted_does_not_make_it_again() {
     let running = Part::start(dir.path(), "operator", &account, &args);
     says(&cluster, "Available", "True", &[]).await;
     let name = "machine-config-operator";
-    let uid = here(&cluster, "deployment", name).await["metadata"]["uid"].clone();
+    let uid = own_object(&cluster, "deployment", name).await["metadata"]["uid"].clone();
     let said = cluster.kubectl(&["-n", NAMESPACE, "delete", "deployment", name]).await;
     assert_eq!(said.code, 0, "{said:?}");
     says(&cluster, "Degraded", "True", &["Deployment machine-config-operator is gone", "mco install"]).await;
@@ -139,7 +155,7 @@ async fn an_operator_whose_deployment_is_deleted_does_not_make_it_again() {
         .patch("MachineConfigPool", "worker", json!({"metadata": {"labels": {"example.com/a": "b"}}}))
         .await;
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
-    assert!(here(&cluster, "deployment", name).await.is_null());
+    assert!(own_object(&cluster, "deployment", name).await.is_null());
     // What a pass had read before is bound to the object that is gone.
     let late = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {
         "name": name, "namespace": NAMESPACE, "uid": uid}});

@@ -4,7 +4,7 @@
 //! Not here: what agents do with it (`tests/node/services.rs`), and the rotation on OpenShift (`openshift`). No controllers of
 //! Kubernetes run, so that only the test writes `kube-root-ca.crt`.
 
-use crate::installation::{IMAGE, URL, here, operator, set};
+use crate::installation::{IMAGE, URL, operator, own_object, set};
 use crate::openshift::certificate;
 use crate::parts::speak_as;
 use crate::product::{Cluster, defined, text};
@@ -27,7 +27,7 @@ async fn write(cluster: &Cluster, namespace: &str, name: &str, data: Value) {
 /// The CAs in the ControllerConfig and in the ConfigMap that agents read, and the time at which agents were last told.
 async fn cas(cluster: &Cluster) -> ([String; 3], String) {
     let config = cluster.get("ControllerConfig", "machine-config-controller").await;
-    let map = here(cluster, "configmap", "kubeconfig-data").await;
+    let map = own_object(cluster, "configmap", "kubeconfig-data").await;
     let all = [
         text(&config["spec"]["kubeAPIServerServingCAData"]),
         text(&config["spec"]["rootCAData"]),

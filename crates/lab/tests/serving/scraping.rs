@@ -3,7 +3,7 @@
 //!
 //! Not here: the alerts and the dashboards themselves (`monitoring`).
 
-use crate::installation::{here, installed, says, set};
+use crate::installation::{installed, own_object, says, set};
 use crate::parts::{Part, free_address};
 use crate::product::{Cluster, text};
 use crate::support::{self, Answer, connect_as};
@@ -41,7 +41,7 @@ fn definition(plural: &str, kind: &str) -> Value {
 pub(crate) async fn secret(cluster: &Cluster, name: &str, key: &str) -> Vec<u8> {
     cluster
         .wait(&format!("Secret {name} has {key}"), async || {
-            let data = text(&here(cluster, "secret", name).await["data"][key]);
+            let data = text(&own_object(cluster, "secret", name).await["data"][key]);
             STANDARD.decode(data).ok().filter(|bytes| !bytes.is_empty())
         })
         .await
@@ -99,7 +99,7 @@ async fn scrapers_find_every_component_and_can_verify_its_certificate() {
     says(&cluster, "Available", "True", &[]).await;
     keep_files(&cluster, dir.path()).await;
     assert!(
-        here(&cluster, "serviceaccount", "machine-config-metrics-reader").await.is_null(),
+        own_object(&cluster, "serviceaccount", "machine-config-metrics-reader").await.is_null(),
         "nobody scrapes yet"
     );
 
@@ -118,16 +118,16 @@ async fn scrapers_find_every_component_and_can_verify_its_certificate() {
     };
     cluster
         .wait("the parts' ServiceMonitors and the alerts", async || {
-            let rule = here(&cluster, "prometheusrule", rule).await;
+            let rule = own_object(&cluster, "prometheusrule", rule).await;
             (monitors().await == PARTS && rule["spec"]["groups"].is_array()).then_some(())
         })
         .await;
 
     // As Prometheus does: with the CA, the name and the token from the ServiceMonitor.
-    let monitor = here(&cluster, "servicemonitor", "machine-config-operator").await;
+    let monitor = own_object(&cluster, "servicemonitor", "machine-config-operator").await;
     let endpoint = &monitor["spec"]["endpoints"][0];
     let (ca, name) = (&endpoint["tlsConfig"]["ca"]["configMap"], text(&endpoint["tlsConfig"]["serverName"]));
-    let bundle = text(&here(&cluster, "configmap", &text(&ca["name"])).await["data"][text(&ca["key"])]);
+    let bundle = text(&own_object(&cluster, "configmap", &text(&ca["name"])).await["data"][text(&ca["key"])]);
     assert!(bundle.starts_with("-----BEGIN CERTIFICATE-----"), "{bundle}");
     let token = &endpoint["authorization"]["credentials"];
     let token = secret(&cluster, &text(&token["name"]), &text(&token["key"])).await;
@@ -163,8 +163,8 @@ async fn scrapers_find_every_component_and_can_verify_its_certificate() {
     set(&cluster, json!({"monitoring": {"dashboards": "ConfigMaps", "prometheus": "Never"}})).await;
     cluster
         .wait("dashboards are there, and nothing for Prometheus", async || {
-            let reader = here(&cluster, "serviceaccount", "machine-config-metrics-reader").await;
-            let rule = here(&cluster, "prometheusrule", rule).await;
+            let reader = own_object(&cluster, "serviceaccount", "machine-config-metrics-reader").await;
+            let rule = own_object(&cluster, "prometheusrule", rule).await;
             let gone = monitors().await.is_empty() && rule.is_null() && reader.is_null();
             (gone && dashboards().await == 4).then_some(())
         })

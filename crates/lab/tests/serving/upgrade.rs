@@ -7,7 +7,7 @@
 //! Not here: installations that are refused (`installation_errors`), and two versions of agents and controllers together
 //! (`tests/cluster/skew`).
 
-use crate::installation::{here, installed, says, set, settings};
+use crate::installation::{installed, own_object, says, set, settings};
 use crate::parts::Part;
 use crate::product::controllers::Controller;
 use crate::product::observer::Observer;
@@ -214,7 +214,7 @@ async fn an_upgrade_killed_at_any_step_is_completed_by_the_next_operator() {
                 // First the write does not arrive, then its answer is lost.
                 for verdict in [Verdict::Swallow, Verdict::LoseAnswer] {
                     cut(&proxy, dir.path(), &account, at, verdict).await;
-                    let controllers = here(&cluster, "deployment", "machine-config-controller").await;
+                    let controllers = own_object(&cluster, "deployment", "machine-config-controller").await;
                     let at_work = controllers["status"]["availableReplicas"].as_i64();
                     assert!(
                         at_work >= Some(1),
@@ -245,7 +245,7 @@ async fn an_upgrade_killed_at_any_step_is_completed_by_the_next_operator() {
 
     let versions = settings(&cluster).await["status"]["versions"].to_string();
     assert!(versions.contains(NEW), "{versions}");
-    assert!(here(&cluster, "service", "of-the-version-before").await.is_null());
+    assert!(own_object(&cluster, "service", "of-the-version-before").await.is_null());
     assert!(!cluster.get("MachineConfigPool", "infra").await.is_null());
     let left = [
         "get",

@@ -4,9 +4,11 @@
 //!
 //! Names and times are the reference's: valid for ten years, renewed after eight. One thing differs: machines get a new
 //! CA first, and the server's certificate is signed with it a week later. Machines that are provisioned in between trust
-//! both.
+//! both. A certificate never outlives the CA that has signed it. When the server gets another name, its certificate keeps the last
+//! ones: machines that were provisioned earlier ask at these.
 //!
-//! What it is not: the owner of other people's Secrets. A Secret without our label is used and never written.
+//! What it is not: the owner of other people's Secrets. A Secret without our label is used and never written. That its CA ends soon is
+//! said, because nobody else renews it.
 
 use api::first_boot::server_tls::{self, MANAGED_BY};
 use api::k8s::{ByteString, ObjectMeta, Secret};
@@ -18,6 +20,7 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// How long a CA or certificate is valid.
 const VALID: SignedDuration = SignedDuration::from_hours(24 * 365 * 10);
@@ -26,10 +29,14 @@ const REFRESH: SignedDuration = SignedDuration::from_hours(24 * 365 * 8);
 /// The age of a new CA at which it signs the server's certificate: machines get it for a week before. Two days are added
 /// because a CA's validity begins before it is created.
 const SETTLE: SignedDuration = SignedDuration::from_hours(24 * 9);
-/// A certificate that expires sooner than this is replaced in any case.
+/// A certificate that expires sooner than this is replaced in any case, and a CA of somebody else is spoken of.
 const LAST: SignedDuration = SignedDuration::from_hours(24 * 30);
 /// Certificates are valid from this long before now, because clocks of machines without a time server may be slow.
 const EARLY: SignedDuration = SignedDuration::from_hours(24);
+/// The seconds of a day.
+const DAY: i64 = 24 * 60 * 60;
+/// How many names of the certificate before stay in a new one: those of the last changes of the API server's address.
+const FORMER: usize = 6;
 
 /// How the objects are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,8 +78,12 @@ pub struct Decision {
     pub ca: Option<&'static str>,
     /// Why a certificate is created; `None`: it stays.
     pub serving: Option<&'static str>,
+    /// The names of the certificate before that stay in the new one, the latest first.
+    pub former: Vec<String>,
     /// Objects that others own, and only they can renew.
     pub foreign: Vec<String>,
+    /// The CA of somebody else ends soon or has ended, and what to do about it.
+    pub ending: Option<String>,
 }
 
 fn is_ours(secret: &Secret) -> bool {
@@ -88,6 +99,7 @@ fn field<'a>(secret: &'a Secret, key: &str) -> Option<&'a str> {
 struct Read {
     not_before: Timestamp,
     not_after: Timestamp,
+    /// Its names and addresses, in its order.
     hosts: Vec<String>,
 }
 
@@ -98,7 +110,7 @@ fn read(pem: &str) -> Option<Read> {
     let certificate = pem.parse_x509().ok()?;
     let time = |t: &ASN1Time| Timestamp::from_second(t.timestamp()).ok();
     let names = certificate.subject_alternative_name().ok().flatten();
-    let mut hosts: Vec<String> = names
+    let hosts: Vec<String> = names
         .iter()
         .flat_map(|n| &n.value.general_names)
         .filter_map(|name| match name {
@@ -107,7 +119,6 @@ fn read(pem: &str) -> Option<Read> {
             _ => None,
         })
         .collect();
-    hosts.sort();
     let validity = certificate.validity();
     Some(Read { not_before: time(&validity.not_before)?, not_after: time(&validity.not_after)?, hosts })
 }
@@ -138,8 +149,10 @@ pub fn decide(have: &StoredObjects<'_>, now: Timestamp) -> Decision {
     let ca = have.ca.and_then(|s| field(s, server_tls::CERT)).and_then(read);
     decision.ca = match (have.ca, &ca) {
         (None, _) => Some("there is none"),
-        (Some(secret), _) if !is_ours(secret) => {
+        (Some(secret), theirs) if !is_ours(secret) => {
             decision.foreign.push(format!("Secret {}", have.names.ca));
+            let ends = theirs.as_ref().map(|ca| ca.not_after).filter(|end| ends_soon(*end, now));
+            decision.ending = ends.map(|end| ending(have.names.ca, end, now));
             None
         }
         (_, None) => Some("it cannot be read"),
@@ -153,14 +166,20 @@ pub fn decide(have: &StoredObjects<'_>, now: Timestamp) -> Decision {
         decision.foreign.push(format!("Secret {}", have.names.serving));
         return decision;
     }
-    let mut hosts = have.hosts.to_vec();
-    hosts.sort();
-    let settled = decision.ca.is_none() && ca.is_some_and(|ca| now.duration_since(ca.not_before) >= SETTLE);
+    let is_old_enough = |ca: &Read| now.duration_since(ca.not_before) >= SETTLE;
+    let settled = decision.ca.is_none() && ca.as_ref().is_some_and(is_old_enough);
+    // Nobody trusts it after the end of its signer. A new one is no better where that signer is all that there is.
+    let signer_end = signer_end(serving, have);
+    let end = |now_in: &Read| signer_end.map_or(now_in.not_after, |signer| signer.min(now_in.not_after));
+    let best = end_if_signed_now(ca.as_ref(), now);
     decision.serving = match field(serving, server_tls::CERT).and_then(read) {
         None => Some("it cannot be read"),
         Some(_) if !trusted(serving, have) => Some("machines do not trust its signer"),
-        Some(now_in) if now_in.hosts != hosts => Some("the server's names changed"),
-        Some(now_in) if now_in.not_after.duration_since(now) <= LAST => Some("it expires soon"),
+        Some(now_in) if !have.hosts.iter().all(|host| now_in.hosts.contains(host)) => {
+            decision.former = former(&now_in, have.hosts);
+            Some("the server's names changed")
+        }
+        Some(now_in) if ends_soon(end(&now_in), now) && best > end(&now_in) => Some("it expires soon"),
         Some(now_in) if settled && now.duration_since(now_in.not_before) >= REFRESH => {
             Some("it is eight years old")
         }
@@ -169,13 +188,53 @@ pub fn decide(have: &StoredObjects<'_>, now: Timestamp) -> Decision {
     decision
 }
 
+fn ends_soon(end: Timestamp, now: Timestamp) -> bool {
+    end.duration_since(now) <= LAST
+}
+
+/// The sentence about somebody else's CA that ends soon.
+fn ending(name: &str, end: Timestamp, now: Timestamp) -> String {
+    let ends = if end > now { "ends" } else { "ended" };
+    format!(
+        "the CA in Secret {NAMESPACE}/{name} is not the operator's, and {ends} at {end}: after that nobody trusts the certificates \
+         that it has signed; put a new CA there (tls.crt and tls.key), or delete the Secret, and the operator makes one"
+    )
+}
+
+/// When a certificate ends that this CA signs now: no later than the CA. `None`: a CA that is made now.
+fn end_if_signed_now(ca: Option<&Read>, now: Timestamp) -> Timestamp {
+    ca.map_or(now + VALID, |ca| ca.not_after.min(now + VALID))
+}
+
+/// The names of the certificate before that stay in the next one. A certificate has those that count first, so that the latest of
+/// the others are kept.
+fn former(before: &Read, hosts: &[String]) -> Vec<String> {
+    before.hosts.iter().filter(|host| !hosts.contains(host)).take(FORMER).cloned().collect()
+}
+
+/// The CA that has signed our certificate, as our annotation names it.
+fn signer_of(serving: &Secret) -> Option<&String> {
+    serving.metadata.annotations.as_ref()?.get(server_tls::SIGNER)
+}
+
+/// What machines trust, and the CA that they are about to trust.
+fn trusted_texts<'a>(have: &StoredObjects<'a>) -> [&'a str; 2] {
+    let trust = have.bundle.and_then(|b| b.data.as_ref()?.get(server_tls::BUNDLE)).map_or("", String::as_str);
+    [trust, have.ca.and_then(|s| field(s, server_tls::CERT)).unwrap_or_default()]
+}
+
 /// Whether machines trust the signer of our certificate.
 fn trusted(serving: &Secret, have: &StoredObjects<'_>) -> bool {
-    let signer = serving.metadata.annotations.as_ref().and_then(|a| a.get(server_tls::SIGNER));
-    let trust = have.bundle.and_then(|b| b.data.as_ref()?.get(server_tls::BUNDLE)).map_or("", String::as_str);
-    let ca = have.ca.and_then(|s| field(s, server_tls::CERT)).unwrap_or_default();
-    let mut known = [trust, ca].into_iter().flat_map(server_tls::fingerprints);
-    signer.is_some_and(|signer| known.any(|k| k == *signer))
+    let mut known = trusted_texts(have).into_iter().flat_map(server_tls::fingerprints);
+    signer_of(serving).is_some_and(|signer| known.any(|k| k == *signer))
+}
+
+/// When the CA ends that has signed our certificate. `None`: it is not among those that machines trust.
+fn signer_end(serving: &Secret, have: &StoredObjects<'_>) -> Option<Timestamp> {
+    let signer = signer_of(serving)?;
+    let parts = trusted_texts(have).into_iter().flat_map(api::formats::pem::parts);
+    let mut theirs = parts.filter(|part| server_tls::fingerprints(part).contains(signer));
+    theirs.find_map(read).map(|ca| ca.not_after)
 }
 
 /// The created objects, to be written in this order.
@@ -227,19 +286,21 @@ pub fn issue(
     let before =
         have.bundle.and_then(|b| b.data.as_ref()?.get(server_tls::BUNDLE)).map_or("", String::as_str);
     let after = bundle(certificate, before, now);
-    if after != before {
+    // Where every CA has ended, machines keep what they have: user data without a CA is no better.
+    if after != before && !after.is_empty() {
         issued.bundle = Some(bundle_map(after, have));
     }
     if decision.serving.is_some() {
         // A new CA signs at once only if machines trust no other.
         let old = have.ca.filter(|s| have.serving.is_some() && field(s, server_tls::KEY).is_some());
         let signer = old.filter(|s| field(s, server_tls::CERT).and_then(read).is_some()).or(ca);
-        issued.serving = Some(make_serving(now, signer.ok_or_else(no_signer)?, have)?);
+        let hosts = [have.hosts, &decision.former[..]].concat();
+        issued.serving = Some(make_serving(now, signer.ok_or_else(no_signer)?, hosts, have)?);
     }
     Ok(issued)
 }
 
-fn params(name: &str, now: Timestamp) -> CertificateParams {
+fn params(name: &str, now: Timestamp, end: Timestamp) -> CertificateParams {
     let mut params = CertificateParams::default();
     let mut dn = DistinguishedName::new();
     dn.push(DnType::OrganizationalUnitName, "openshift");
@@ -250,13 +311,14 @@ fn params(name: &str, now: Timestamp) -> CertificateParams {
         rcgen::date_time_ymd(i32::from(date.year()), date.month().unsigned_abs(), date.day().unsigned_abs())
     };
     params.not_before = date(now - EARLY);
-    params.not_after = date(now + VALID);
+    // To the second: what is to end with its signer has the signer's end.
+    params.not_after = date(end) + Duration::from_secs(end.as_second().rem_euclid(DAY).unsigned_abs());
     params
 }
 
 fn make_ca(now: Timestamp, have: &StoredObjects<'_>) -> Result<Secret, CertificateError> {
     let make = |e: rcgen::Error| CertificateError::Make { what: "the CA", why: e.to_string() };
-    let mut params = params(&format!("{}-signer", have.names.subject), now);
+    let mut params = params(&format!("{}-signer", have.names.subject), now, now + VALID);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages =
         vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
@@ -268,6 +330,7 @@ fn make_ca(now: Timestamp, have: &StoredObjects<'_>) -> Result<Secret, Certifica
 fn make_serving(
     now: Timestamp,
     signer: &Secret,
+    hosts: Vec<String>,
     have: &StoredObjects<'_>,
 ) -> Result<Secret, CertificateError> {
     let make =
@@ -280,8 +343,9 @@ fn make_serving(
     // The library's error could quote the key.
     let signing = KeyPair::from_pem(key).map_err(|_| no_signer())?;
     let issuer = Issuer::from_ca_cert_pem(certificate, signing).map_err(|_| no_signer())?;
-    let mut params = params(&format!("{}-serving", have.names.subject), now);
-    let names = CertificateParams::new(have.hosts.to_vec()).map_err(make)?;
+    let end = end_if_signed_now(read(certificate).as_ref(), now);
+    let mut params = params(&format!("{}-serving", have.names.subject), now, end);
+    let names = CertificateParams::new(hosts).map_err(make)?;
     params.subject_alt_names = names.subject_alt_names;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];

@@ -108,7 +108,9 @@ fn another_name_or_a_broken_or_missing_object_is_made_anew() {
     cluster.pass(day(0));
     let ca = cluster.trusted();
     cluster.hosts.push("b.example.com".to_owned());
-    assert_eq!(cluster.pass(day(1)).serving, Some("the server's names changed"));
+    let decision = cluster.pass(day(1));
+    assert_eq!(decision.serving, Some("the server's names changed"));
+    assert_eq!(decision.former, [""; 0], "all of them count still");
     assert_eq!(cluster.pass(day(1)), Decision::default());
     let broken = ByteString(b"nonsense".to_vec());
     cluster.serving.as_mut().unwrap().data.as_mut().unwrap().insert("tls.crt".to_owned(), broken.clone());
@@ -144,4 +146,108 @@ fn what_others_made_is_used_and_not_written() {
     let decision = decide(&cluster.have(), day(1));
     let told = issue(&decision, &cluster.have(), day(1)).unwrap_err().to_string();
     assert!(told.contains("machine-config-server-ca"), "{told}");
+}
+
+/// Machines that were provisioned before ask at the name that the server had then.
+#[test]
+fn a_certificate_keeps_the_last_names_that_the_server_had() {
+    let names = |cluster: &Cluster| {
+        read(field(cluster.serving.as_ref().unwrap(), server_tls::CERT).unwrap()).unwrap().hosts
+    };
+    let mut cluster = Cluster::mk(&["a.example.com", "10.0.0.1"]);
+    cluster.pass(day(0));
+    cluster.hosts = vec!["b.example.com".to_owned(), "10.0.0.1".to_owned()];
+    assert_eq!(is_new(&cluster.pass(day(1))), (false, true));
+    assert_eq!(names(&cluster), ["b.example.com", "10.0.0.1", "a.example.com"]);
+    assert_eq!(cluster.pass(day(1)), Decision::default());
+    // A name that it has already, and one that no longer counts, change nothing.
+    cluster.hosts = vec!["a.example.com".to_owned()];
+    assert_eq!(cluster.pass(day(2)), Decision::default());
+    // Of many names the latest are kept.
+    for n in 0..10 {
+        cluster.hosts = vec![format!("n{n}.example.com")];
+        assert_eq!(cluster.pass(day(3)).serving, Some("the server's names changed"), "{n}");
+    }
+    let want: Vec<String> = (0..=FORMER).map(|n| format!("n{}.example.com", 9 - n)).collect();
+    assert_eq!(names(&cluster), want);
+    // Years later nobody asks at them.
+    assert_eq!(is_new(&cluster.pass(day(365 * 8))), (true, false));
+    assert_eq!(cluster.pass(day(365 * 8 + 10)).serving, Some("it is eight years old"));
+    assert_eq!(names(&cluster), ["n9.example.com"]);
+}
+
+/// A CA as an administrator puts it there, with its key, that ends on this day.
+fn theirs(ends: i64, have: &StoredObjects<'_>) -> Secret {
+    let mut secret = make_ca(day(ends) - VALID, have).unwrap();
+    secret.metadata.labels = None;
+    secret
+}
+
+#[test]
+fn a_ca_of_somebody_else_that_ends_is_told_in_time_and_what_it_has_signed_ends_with_it() {
+    let mut cluster = Cluster::mk(&["a.example.com"]);
+    cluster.ca = Some(theirs(100, &cluster.have()));
+    let end = |secret: &Option<Secret>| {
+        read(field(secret.as_ref().unwrap(), server_tls::CERT).unwrap()).unwrap().not_after
+    };
+    assert_eq!(is_new(&cluster.pass(day(0))), (false, true));
+    assert_eq!((end(&cluster.serving), end(&cluster.ca)), (day(100), day(100)));
+    let ca = cluster.trusted();
+    // Columns: the day; whether it is told. No certificate is made anew that would not last longer.
+    for (n, told) in [(60, false), (69, false), (71, true), (99, true), (101, true)] {
+        let decision = cluster.pass(day(n));
+        assert_eq!((is_new(&decision), decision.ending.is_some()), ((false, false), told), "{n}");
+        assert_eq!(cluster.trusted(), ca, "{n}: machines keep what they have");
+        let why = decision.ending.unwrap_or_default();
+        assert_eq!(
+            why.contains("machine-config-server-ca is not the operator's, and ended at"),
+            n > 100,
+            "{n}: {why}"
+        );
+    }
+    // Where there is nothing to keep, nothing is written without a CA.
+    let without = StoredObjects { bundle: None, ..cluster.have() };
+    let issued = issue(&decide(&without, day(101)), &without, day(101)).unwrap();
+    assert_eq!(issued.bundle, None);
+    // It is renewed in time: machines trust both, and the new one signs.
+    cluster.ca = Some(theirs(1000, &cluster.have()));
+    let decision = cluster.pass(day(80));
+    assert_eq!((decision.serving, decision.ending), (Some("it expires soon"), None));
+    assert_eq!((end(&cluster.serving), cluster.trusted().len()), (day(1000), 2));
+    assert!(cluster.trusted().contains(&cluster.signer()));
+    assert_eq!(cluster.pass(day(80)).serving, None);
+}
+
+/// Earlier versions have signed for ten years, whatever the CA had left.
+#[test]
+fn a_certificate_that_outlives_its_signer_is_made_anew_before_that_ends() {
+    let mut cluster = Cluster::mk(&["a.example.com"]);
+    // Signed by a CA that ends on day 100, for longer than that.
+    let short = theirs(100, &cluster.have());
+    let long = make_ca(day(0), &cluster.have()).unwrap();
+    cluster.ca = Some(long.clone());
+    cluster.pass(day(0));
+    let signer = server_tls::fingerprints(field(&short, server_tls::CERT).unwrap()).remove(0);
+    let annotations = cluster.serving.as_mut().unwrap().metadata.annotations.as_mut().unwrap();
+    annotations.insert(server_tls::SIGNER.to_owned(), signer);
+    cluster.ca = Some(short);
+    cluster.pass(day(1));
+    cluster.ca = Some(long);
+    assert_eq!(cluster.pass(day(60)).serving, None);
+    assert_eq!(cluster.pass(day(80)).serving, Some("it expires soon"));
+    assert_eq!(cluster.pass(day(80)).serving, None);
+}
+
+/// The operator's own: a CA of which five years are left signs for five years.
+#[test]
+fn a_certificate_that_is_made_late_is_made_anew_before_the_old_ca_ends() {
+    let mut cluster = Cluster::mk(&["a.example.com"]);
+    cluster.pass(day(0));
+    cluster.hosts.push("b.example.com".to_owned());
+    assert_eq!(is_new(&cluster.pass(day(365 * 5))), (false, true));
+    assert_eq!(is_new(&cluster.pass(day(365 * 8))), (true, false));
+    assert_eq!(is_new(&cluster.pass(day(365 * 8 + 10))), (false, false));
+    let decision = cluster.pass(day(365 * 10 - 20));
+    assert_eq!((is_new(&decision), decision.serving), ((false, true), Some("it expires soon")));
+    assert!(decision.former.is_empty() && decision.ending.is_none(), "{decision:?}");
 }

@@ -13,7 +13,7 @@ pub(crate) mod owners;
 mod read;
 pub(crate) mod release;
 
-pub(crate) use read::{DNS_SERVICES, read};
+pub(crate) use read::{DNS_SERVICES, read, service_addresses};
 
 use crate::controller_config_values::ControllerConfigValues;
 use ipnet::IpNet;

@@ -10,8 +10,16 @@ use kube::api::{Api, ListParams};
 use rollout::topology::Topology;
 use rollout::view::NodeView;
 
-/// The names that the DNS Service has: kubeadm, k3s and most others; RKE2; a few.
+/// The names that the DNS Service has: kubeadm, k3s and most others; RKE2; a few. The first that there is counts, for the operator and
+/// for `mco install`.
 pub(crate) const DNS_SERVICES: [&str; 3] = ["kube-dns", "rke2-coredns-rke2-coredns", "coredns"];
+
+/// The addresses of this Service; none where it is headless.
+pub(crate) fn service_addresses(service: Service) -> Vec<String> {
+    let Some(spec) = service.spec else { return vec![] };
+    let all = spec.cluster_ips.or_else(|| spec.cluster_ip.map(|ip| vec![ip])).unwrap_or_default();
+    all.into_iter().filter(|ip| !["", "None"].contains(&ip.as_str())).collect()
+}
 
 /// Reads the facts. What there is not, or what may not be read, is missing among them: on most clusters some is.
 ///
@@ -34,9 +42,8 @@ pub(crate) async fn read(client: &Client, topology: bool) -> Result<Facts, CallE
     let services: Api<Service> = Api::namespaced(client.clone(), "kube-system");
     for name in DNS_SERVICES {
         let found = absent(call(|| format!("get Service kube-system/{name}"), services.get(name)).await)?;
-        let Some(spec) = found.and_then(|s| s.spec) else { continue };
-        let all = spec.cluster_ips.or_else(|| spec.cluster_ip.map(|ip| vec![ip])).unwrap_or_default();
-        facts.dns_service = all.into_iter().filter(|ip| !["", "None"].contains(&ip.as_str())).collect();
+        let Some(service) = found else { continue };
+        facts.dns_service = service_addresses(service);
         break;
     }
     if topology {

@@ -1,7 +1,7 @@
 //! Whether another Machine Config Operator runs this cluster, or a newer version of this one has installed it: then an
 //! installation writes nothing. [`foreign_installation`] is pure.
 //!
-//! What it is not: the installation.
+//! What it is not: another program, such as Helm, that keeps the objects of this installation (see `managers`).
 
 use crate::accounts::{AGENT, CONTROLLER, OPERATOR, SERVER};
 use crate::definitions;

@@ -27,14 +27,16 @@ use existing::{Existing, find_existing};
 pub(crate) use existing::{pull_secret as pull_secret_of, read_settings};
 pub use foreign::Foreign;
 pub use payload::OtherImage;
-pub(crate) use plan::{controller_config, pool_object, without_empty};
-pub use plan::{plan, pool};
+pub(crate) use plan::{controller_config, pool_object, read_controller_config, without_empty};
+pub use plan::{moved_api_server, plan, pool};
 pub use prepare::{PrepareError, Request, Target, prepare};
 pub use upgradeable::NotUpgradeable;
 
 use crate::reconcile_error::ReconcileError;
 use api::crds::CrdError;
+use api::formats::shape::ShapeError;
 use api::names;
+use api::topology::ControlPlaneTopology;
 use api::v1alpha1::MachineConfigOperator;
 use apply::ESTABLISH_TIMEOUT;
 use client::CallError;
@@ -58,8 +60,8 @@ pub struct Options {
     pub controller_config: Option<Value>,
     /// The names of the existing pools.
     pub existing_pools: Vec<String>,
-    /// The topology of the control plane that is in effect; empty: not known.
-    pub control_plane_topology: String,
+    /// The topology of the control plane that is in effect. `None`: it is not known, or is one of another version.
+    pub control_plane_topology: Option<ControlPlaneTopology>,
     /// The image of the agents' pods. `None`: with `image` what the settings say, which for new ones is pods of that image;
     /// without it agents run as services of their hosts.
     pub daemon_image: Option<String>,
@@ -91,7 +93,7 @@ impl Default for Options {
             detected: ControllerConfigValues::default(),
             controller_config: None,
             existing_pools: vec![],
-            control_plane_topology: String::new(),
+            control_plane_topology: None,
             daemon_image: None,
             agents_of_hosts: false,
             image: None,
@@ -159,6 +161,16 @@ pub enum InstallError {
         what: String,
         /// Why.
         source: serde_json::Error,
+    },
+    /// An object that is there does not fit its kind. The text quotes no value of it.
+    #[error("{what} cannot be read: {source}; correct it with kubectl edit {target}")]
+    Unreadable {
+        /// The object, by its kind and name.
+        what: String,
+        /// The same in the words of kubectl.
+        target: String,
+        /// The field, and what is expected there.
+        source: ShapeError,
     },
     /// The API server refused a request, or did not answer.
     #[error(transparent)]

@@ -9,6 +9,7 @@ use crate::objects::marked;
 use crate::settings::object::AgentPods;
 use crate::{definitions, settings};
 use api::detected::{API_SERVER_CA, API_SERVER_URL, CLUSTER_DNS_IP, Detected, digest};
+use api::formats::shape;
 use api::k8s::{ByteString, LabelSelector};
 use api::names::annotation::FOUND_OUT;
 use api::names::{self, label};
@@ -43,7 +44,7 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
         },
     })));
     if let Some(image) = &options.image {
-        let replicas = replicas::controllers(&options.control_plane_topology);
+        let replicas = replicas::controllers(options.control_plane_topology);
         steps.extend(
             manifests::operator(
                 image,
@@ -178,8 +179,33 @@ fn choose<T: Clone>(
     }
 }
 
+/// The API server's URL that the settings have, and the one that these steps give them although nobody has asked for it: it was found
+/// out both times. `None`: it stays, or it is what the administrator says.
+pub fn moved_api_server(options: &Options, steps: &[Step]) -> Option<[String; 2]> {
+    let before = options.settings.as_ref()?.spec.api_server.url.clone()?;
+    let settings = steps.iter().find(|step| step.object["kind"] == "MachineConfigOperator")?;
+    let after = settings.object.pointer("/spec/apiServer/url")?.as_str()?;
+    (options.given.api_server_url.is_none() && after != before).then(|| [before, after.to_owned()])
+}
+
 fn built_in() -> Vec<String> {
     vec![names::MASTER.to_owned(), names::WORKER.to_owned()]
+}
+
+/// The ControllerConfig, read from what the API server returned.
+///
+/// # Errors
+/// [`InstallError::Unreadable`]: a field that does not fit the kind.
+pub(crate) fn read_controller_config(object: &Value) -> Result<ControllerConfig, InstallError> {
+    shape::read(object).map_err(|source| InstallError::Unreadable {
+        what: config_name(),
+        target: format!("controllerconfig {}", names::CONTROLLER_CONFIG),
+        source,
+    })
+}
+
+fn config_name() -> String {
+    format!("ControllerConfig {}", names::CONTROLLER_CONFIG)
 }
 
 /// The ControllerConfig after it was written, and the step that writes it. `None`: there is nothing to write.
@@ -188,9 +214,9 @@ pub(crate) fn controller_config(
     given: &ControllerConfigValues,
     detected: &ControllerConfigValues,
 ) -> Result<(ControllerConfig, Option<Step>), InstallError> {
-    let wrong = |source| InstallError::Json { what: "ControllerConfig".to_owned(), source };
+    let wrong = |source| InstallError::Json { what: config_name(), source };
     let (mut object, config) = match there {
-        Some(there) => (bare(there), serde_json::from_value(there.clone()).map_err(wrong)?),
+        Some(there) => (bare(there), read_controller_config(there)?),
         None => {
             let config = controller_config_values::empty();
             (serde_json::to_value(&config).map_err(wrong)?, config)
@@ -199,7 +225,7 @@ pub(crate) fn controller_config(
     let mut patch = controller_config_values::patch(&config, there.is_none(), given, detected);
     let changes = patch != json!({});
     json_patch::merge(&mut object, &patch);
-    let config = serde_json::from_value(object.clone()).map_err(wrong)?;
+    let config = read_controller_config(&object)?;
     let how = match there {
         None => {
             without_empty(&mut object);
@@ -240,7 +266,7 @@ fn bare(object: &Value) -> Value {
 /// A built-in pool as it is written. It has no field that others write later, because the next `kubectl apply` of the same
 /// file would reset it.
 pub(crate) fn pool_object(name: &str) -> Result<Value, InstallError> {
-    let wrong = |source| InstallError::Json { what: "MachineConfigPool".to_owned(), source };
+    let wrong = |source| InstallError::Json { what: format!("MachineConfigPool {name}"), source };
     let mut object = serde_json::to_value(pool(name)).map_err(wrong)?;
     if let Some(object) = object.as_object_mut() {
         object.remove("status");

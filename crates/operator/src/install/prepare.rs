@@ -10,9 +10,11 @@ use super::controller_config_values::{ControllerConfigValues, DEFAULT_DNS_IP};
 use super::foreign::{self, Foreign};
 use super::payload::{self, OtherImage};
 use super::upgradeable::{self, NotUpgradeable};
-use super::{Existing, InstallError, Options, Step, find_existing, managers, plan};
+use super::{Existing, InstallError, Options, Step, find_existing, managers, plan, read_controller_config};
+use crate::facts::{DNS_SERVICES, service_addresses};
 use api::k8s::Node;
 use api::names::CONTROLLER_CONFIG;
+use api::topology::ControlPlaneTopology;
 use api::v1::{ControllerConfig, MachineConfigPool};
 use client::{CallError, call_optional};
 use ipnet::IpNet;
@@ -79,10 +81,7 @@ pub enum PrepareError {
     /// The release's payload names another image.
     #[error(transparent)]
     OtherImage(#[from] OtherImage),
-    /// The ControllerConfig that is there cannot be read.
-    #[error("ControllerConfig {CONTROLLER_CONFIG} cannot be read")]
-    ControllerConfig(#[source] api::formats::shape::ShapeError),
-    /// A request failed, or an argument cannot be used.
+    /// A request failed, an argument cannot be used, or the ControllerConfig that is there cannot be read.
     #[error(transparent)]
     Install(#[from] InstallError),
     /// A request failed.
@@ -185,25 +184,32 @@ async fn detect(client: &Client, options: &mut Options) -> Result<(), PrepareErr
     let nodes: Api<Node> = Api::all(client.clone());
     let services: Api<Service> = Api::namespaced(client.clone(), "kube-system");
     let all = ListParams::default();
+    let dns = async {
+        for name in DNS_SERVICES {
+            let what = || format!("read Service kube-system/{name}");
+            if let Some(service) = call_optional(what, services.get(name)).await? {
+                return Ok(service_addresses(service));
+            }
+        }
+        Ok::<_, CallError>(vec![])
+    };
     let (config, pools, nodes, dns) = tokio::try_join!(
         call_optional(|| "read ControllerConfig".to_owned(), configs.get(CONTROLLER_CONFIG)),
         call_optional(|| "read MachineConfigPools".to_owned(), pools.list(&all)),
         call_optional(|| "read Nodes".to_owned(), nodes.list(&all)),
-        call_optional(|| "read Service kube-system/kube-dns".to_owned(), services.get("kube-dns")),
+        dns,
     )?;
     options.controller_config = config.map(|c| json!(c));
     options.existing_pools = pools.iter().flatten().map(|pool| pool.name_any()).collect();
-    let address = dns.and_then(|s| s.spec?.cluster_ip).filter(|ip| !["", "None"].contains(&ip.as_str()));
-    options.detected.cluster_dns_ip = address.or_else(|| options.detected.cluster_dns_ip.take());
+    options.detected.cluster_dns_ip =
+        dns.into_iter().next().or_else(|| options.detected.cluster_dns_ip.take());
     let views: Vec<NodeView> = nodes.iter().flatten().map(NodeView::from_node).collect();
     let found = Topology::of(&views);
     options.detected.control_plane_topology = found.control_plane.map(str::to_owned);
     options.detected.infrastructure_topology = found.infrastructure.map(str::to_owned);
-    let config: Option<ControllerConfig> = match &options.controller_config {
-        Some(config) => Some(api::formats::shape::read(config).map_err(PrepareError::ControllerConfig)?),
-        None => None,
-    };
-    topology::control_plane(config.as_ref(), found).clone_into(&mut options.control_plane_topology);
+    let config = options.controller_config.as_ref().map(read_controller_config).transpose()?;
+    options.control_plane_topology =
+        ControlPlaneTopology::parse(topology::control_plane(config.as_ref(), found));
     Ok(())
 }
 
@@ -286,5 +292,41 @@ mod tests {
         );
         let named = Request { pools: vec!["infra".to_owned()], ..Request::default() }.options();
         assert_eq!(named.pools, Some(vec!["infra".to_owned()]));
+    }
+
+    /// RKE2 has no Service of the name kube-dns.
+    #[tokio::test]
+    async fn the_dns_service_is_known_by_each_of_its_names() {
+        let rows = [
+            ("kube-dns", "10.43.0.10", "10.43.0.10"),
+            ("rke2-coredns-rke2-coredns", "10.43.0.10", "10.43.0.10"),
+            ("coredns", "10.43.0.10", "10.43.0.10"),
+            ("coredns", "None", DEFAULT_DNS_IP),
+            ("other", "10.43.0.10", DEFAULT_DNS_IP),
+        ];
+        for (name, address, want) in rows {
+            // Everything else is not there.
+            let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| async move {
+                let (code, answer) = match request
+                    .uri()
+                    .path()
+                    .rsplit_once("/namespaces/kube-system/services/")
+                {
+                    Some((_, asked)) if asked == name => (
+                        200,
+                        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"clusterIP": address}}),
+                    ),
+                    _ => (
+                        404,
+                        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound"}),
+                    ),
+                };
+                let body = kube::client::Body::from(answer.to_string().into_bytes());
+                Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
+            });
+            let mut options = Request::default().options();
+            Box::pin(detect(&Client::new(serve, "default"), &mut options)).await.unwrap();
+            assert_eq!(options.detected.cluster_dns_ip.as_deref(), Some(want), "{name} {address}");
+        }
     }
 }

@@ -141,6 +141,38 @@ fn what_is_said_stays_in_the_settings_and_what_is_found_out_follows_the_cluster(
 }
 
 #[test]
+fn an_address_that_was_found_out_does_not_change_silently() {
+    let none = ControllerConfigValues::default();
+    let with =
+        |detected: &ControllerConfigValues, given: &ControllerConfigValues, there: Option<&Value>| Options {
+            image: Some("mco:1".to_owned()),
+            settings: there.map(|there| serde_json::from_value(there.clone()).unwrap()),
+            detected: detected.clone(),
+            given: given.clone(),
+            pools: None,
+            ..Options::default()
+        };
+    let (a, b) = (url("https://a:6443"), url("https://b:6443"));
+    let first = settings_of(&with(&a, &none, None));
+    let mut edited = first.clone();
+    edited["spec"]["apiServer"]["url"] = json!("https://mine:6443");
+    // Columns: what is found out, what is said, what is there; whether the address changes by itself.
+    for (detected, given, there, moved) in [
+        (&a, &none, None, false),
+        (&a, &none, Some(&first), false),
+        (&b, &none, Some(&first), true),
+        (&b, &b, Some(&first), false),
+        (&none, &none, Some(&first), false),
+        (&b, &none, Some(&edited), false),
+    ] {
+        let options = with(detected, given, there);
+        let found = moved_api_server(&options, &plan(&options).unwrap());
+        let want = moved.then(|| ["https://a:6443".to_owned(), "https://b:6443".to_owned()]);
+        assert_eq!(found, want, "{detected:?} {given:?} {there:?}");
+    }
+}
+
+#[test]
 fn of_what_is_there_only_what_is_said_changes() {
     let first = plan(&Options { detected: url("https://a:6443"), ..Options::default() }).unwrap();
     let mut there = first.iter().find(|s| s.object["kind"] == "ControllerConfig").unwrap().object.clone();
@@ -166,6 +198,19 @@ fn of_what_is_there_only_what_is_said_changes() {
     let object = &step.object;
     assert_eq!((&object["spec"]["newer"], &object["spec"]["images"]["mine"]), (&json!("field"), &json!("i")));
     assert!(object["metadata"].get("resourceVersion").is_none() && object["metadata"].get("uid").is_none());
+}
+
+#[test]
+fn a_config_that_does_not_fit_its_kind_is_named_and_not_quoted() {
+    let name = json!({"name": names::CONTROLLER_CONFIG});
+    let there = json!({"metadata": name, "spec": {"images": {"mine": ["hunter2"]}}});
+    let error = plan(&Options { controller_config: Some(there), ..Options::default() }).unwrap_err();
+    assert!(matches!(error, InstallError::Unreadable { .. }), "{error:?}");
+    assert_eq!(
+        client::chain(&error),
+        "ControllerConfig machine-config-controller cannot be read: spec.images.mine: expected a string, found a list; \
+         correct it with kubectl edit controllerconfig machine-config-controller"
+    );
 }
 
 #[test]

@@ -38,6 +38,12 @@ pub(crate) fn is_own_in_cel(name: &str) -> String {
     format!("({name} in [{names}] || {name}.endsWith('{ends}') || {name}.startsWith('{starts}'))")
 }
 
+/// Whether it is one of the certificates. Somebody else may have made it: ours have a label (see `certificates`).
+pub(crate) fn is_certificate(name: &str) -> bool {
+    let named = [api::first_boot::server_tls::CA, api::first_boot::server_tls::SERVING, monitoring::CA];
+    named.contains(&name) || name.ends_with(&ends())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,6 +58,10 @@ mod tests {
         {
             assert!(is_own(name), "{name}");
         }
+        let certificates =
+            ["machine-config-server-ca", "machine-config-server-tls", monitoring::CA, "a-metrics-tls"];
+        assert!(certificates.into_iter().all(|name| is_own(name) && is_certificate(name)));
+        assert!(!is_certificate("node-bootstrapper-token") && !is_certificate("boot-token-0a"));
         for name in ["push", "", "pull-secret", "os-signing", "my-boot-token-1"] {
             assert!(!is_own(name), "{name}");
         }

@@ -285,12 +285,12 @@ fn server_pods(parts: &Parts<'_>) -> Value {
     args.extend(parts.balancers.iter().map(|net| format!("--proxy-protocol-from={net}")));
     let ports: Vec<Value> =
         ports(parts).into_iter().map(|(name, port)| json!({"name": name, "containerPort": port})).collect();
-    let here = Some("127.0.0.1");
+    let loopback = Some("127.0.0.1");
     let more = json!({
         "env": [{"name": "_RJEM_MALLOC_CONF", "value": SERVER_ALLOCATOR}],
         "ports": ports,
-        "livenessProbe": probe("/healthz", SERVER_METRICS, here),
-        "readinessProbe": probe("/readyz", SERVER_METRICS, here),
+        "livenessProbe": probe("/healthz", SERVER_METRICS, loopback),
+        "readinessProbe": probe("/readyz", SERVER_METRICS, loopback),
         "volumeMounts": [
             {"name": "certs", "mountPath": "/etc/ssl/mcs", "readOnly": true},
             {"name": "token", "mountPath": "/etc/mcs/bootstrap-token", "readOnly": true},

@@ -2,14 +2,14 @@
 
 use api::detected::{Detected, REPLICAS};
 use api::k8s::ObjectMeta;
-use api::names::topology::SINGLE_REPLICA;
+use api::topology::ControlPlaneTopology;
 use serde::Deserialize as _;
 use serde_json::Value;
 
 /// How many controllers run. One leads, and another takes over when its node is drained. With a single control-plane node a
 /// second one has nowhere to run, and their PodDisruptionBudget would block a drain of that node.
-pub(crate) fn controllers(control_plane_topology: &str) -> u32 {
-    if control_plane_topology == SINGLE_REPLICA { 1 } else { 2 }
+pub(crate) fn controllers(topology: Option<ControlPlaneTopology>) -> u32 {
+    if topology == Some(ControlPlaneTopology::SingleReplica) { 1 } else { 2 }
 }
 
 /// Somebody has scaled the controllers' Deployment: its number is not the one that was written. It is kept.

@@ -8,7 +8,7 @@
 
 use crate::definitions::numbers;
 use api::conditions::{self, StatusCondition};
-use api::names::topology::SINGLE_REPLICA;
+use api::topology::ControlPlaneTopology;
 use serde_json::{Value, json};
 
 /// The field of the status.
@@ -27,8 +27,8 @@ pub(super) struct Cluster<'a> {
     pub(super) installed: Option<&'a str>,
     /// The platform's type.
     pub(super) platform: &'a str,
-    /// The topology of the control plane.
-    pub(super) topology: &'a str,
+    /// The topology of the control plane. `None`: it is not known, or is one of another version.
+    pub(super) topology: Option<ControlPlaneTopology>,
 }
 
 /// The release that the cluster was installed with, of ClusterVersion `version`: the oldest that was completed. `0.0.0`: it is
@@ -48,7 +48,8 @@ pub(super) fn enforcement(object: &Value, cluster: Cluster<'_>) -> Value {
     match (said["mode"].as_str(), cluster.installed) {
         (Some("Manual"), _) => json!({"mode": "Manual", "manual": said["manual"]}),
         (Some(_), _) | (None, None) => none,
-        _ if cluster.platform == "BareMetal" || cluster.topology == SINGLE_REPLICA => none,
+        _ if cluster.platform == "BareMetal" => none,
+        _ if cluster.topology == Some(ControlPlaneTopology::SingleReplica) => none,
         (None, Some(installed)) => {
             json!({"mode": "Manual", "manual": {"mode": "OCPVersion", "ocpVersion": installed}})
         }
@@ -114,8 +115,11 @@ fn system(text: &str) -> Option<[u64; 2]> {
 mod tests {
     use super::*;
 
-    const HERE: Cluster<'_> =
-        Cluster { installed: Some("4.22.0"), platform: "None", topology: "HighlyAvailable" };
+    const HERE: Cluster<'_> = Cluster {
+        installed: Some("4.22.0"),
+        platform: "None",
+        topology: Some(ControlPlaneTopology::HighlyAvailable),
+    };
 
     #[test]
     fn the_mode_is_what_is_said_or_the_release_of_the_installation() {
@@ -123,6 +127,7 @@ mod tests {
         let none = json!({"mode": "None"});
         let manual =
             json!({"mode": "Manual", "manual": {"mode": "RHCOSVersion", "rhcosVersion": "9.4.20251023-0"}});
+        let single = Some(ControlPlaneTopology::SingleReplica);
         let by_release = json!({"mode": "Manual", "manual": {"mode": "OCPVersion", "ocpVersion": "4.22.0"}});
         let rows = [
             (spec(manual.clone()), HERE, &manual),
@@ -130,8 +135,9 @@ mod tests {
             (json!({}), HERE, &by_release),
             (json!({}), Cluster { installed: None, ..HERE }, &none),
             (json!({}), Cluster { platform: "BareMetal", ..HERE }, &none),
-            (json!({}), Cluster { topology: SINGLE_REPLICA, ..HERE }, &none),
-            (spec(manual.clone()), Cluster { topology: SINGLE_REPLICA, ..HERE }, &manual),
+            (json!({}), Cluster { topology: single, ..HERE }, &none),
+            (json!({}), Cluster { topology: None, ..HERE }, &by_release),
+            (spec(manual.clone()), Cluster { topology: single, ..HERE }, &manual),
             (spec(manual.clone()), Cluster::default(), &manual),
         ];
         for (object, cluster, want) in rows {

@@ -2,7 +2,8 @@
 //!
 //! What it is not: deciding what to write (see `plan` and `objects`).
 
-use super::objects::{FIELD_MANAGER, KEPT_BY};
+use super::down_nodes::{DownNodes, not_ready, unclear};
+use super::objects::{FIELD_MANAGER, KEPT_BY, Key, Rollout, rollout, selector};
 use super::push_secrets::PushSecrets;
 use crate::accounts::BOOTSTRAP_TOKEN;
 use crate::facts::release;
@@ -17,12 +18,18 @@ use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild
 use api::v1alpha1::MachineConfigOperator;
 use client::{CallError, call, call_optional};
 use futures::future::try_join_all;
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{
     Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions, PropagationPolicy,
 };
 use kube::core::{ApiResource, DynamicResourceScope};
 use kube::{Client, Resource, ResourceExt as _};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// How many Nodes are asked for at a time.
+const AT_ONCE: usize = 16;
 
 /// A kind of objects that the operator keeps, and where they stand.
 pub(super) struct Kind {
@@ -138,6 +145,8 @@ pub(super) struct ClusterState {
     pub(super) pools: Vec<MachineConfigPool>,
     /// The objects with our label, each with its kind.
     pub(super) kept: Vec<Value>,
+    /// The nodes that are down, for each of the DaemonSets that are being rolled out.
+    pub(super) down: BTreeMap<Key, DownNodes>,
     /// The definitions of kinds: metadata alone.
     pub(super) definitions: Vec<Value>,
     /// Whether MutatingAdmissionPolicies are served.
@@ -253,6 +262,11 @@ pub(super) async fn read(client: &Client) -> Result<ClusterState, CallError> {
         release::read(client)
     )?;
     let (interrupted, push_secrets) = builds;
+    // Where that is not known, a rollout waits for all nodes.
+    let down = down_nodes(client, &kept).await.unwrap_or_else(|error| {
+        tracing::debug!("which nodes are down is not known: {}", error.chain());
+        BTreeMap::new()
+    });
     Ok(ClusterState {
         settings,
         config,
@@ -262,10 +276,37 @@ pub(super) async fn read(client: &Client) -> Result<ClusterState, CallError> {
         push_secrets,
         pools,
         kept,
+        down,
         definitions,
         mutates,
         release,
     })
+}
+
+/// The nodes that are down, for each of these DaemonSets that is being rolled out. Of all others nobody asks, and reading all Nodes
+/// of a large cluster costs: only those are read whose pod does not work.
+pub(super) async fn down_nodes(
+    client: &Client,
+    kept: &[Value],
+) -> Result<BTreeMap<Key, DownNodes>, CallError> {
+    let none = DownNodes::default();
+    let is_moving = |o: &&Value| o["kind"] == "DaemonSet" && matches!(rollout(o, &none), Rollout::Moving(_));
+    let moving: Vec<&Value> = kept.iter().filter(is_moving).collect();
+    let mut all = BTreeMap::new();
+    for set in moving {
+        let pods = pods(client, &selector(set)).await?;
+        let now = Timestamp::now();
+        let api: Api<Node> = Api::all(client.clone());
+        let reads = unclear(&pods, now).into_iter().map(|name| {
+            let api = api.clone();
+            async move { call_optional(|| format!("get Node {name}"), api.get(&name)).await }
+        });
+        let nodes: Vec<Option<Node>> =
+            futures::stream::iter(reads).buffer_unordered(AT_ONCE).try_collect().await?;
+        let not_ready = not_ready(nodes.iter().flatten());
+        all.insert(Key::of(set), DownNodes::of(set, &pods, &not_ready, now));
+    }
+    Ok(all)
 }
 
 /// The objects with our label, and the Secrets of booting machines and of who reads metrics.

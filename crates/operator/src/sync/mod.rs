@@ -12,6 +12,7 @@
 
 pub(crate) mod boot_images;
 pub(crate) mod cluster;
+mod down_nodes;
 mod followed;
 mod image_builds;
 mod machine_configuration;
@@ -48,6 +49,8 @@ pub enum Step {
     Read,
     /// The watches work that tell of changes. Where one does not, passes look for changes.
     Watch,
+    /// The certificates of machines that join are approved, after all other steps and whatever has become of these.
+    Joining,
     /// The settings object is valid.
     Settings,
     /// The operator's own Deployment has the image that the settings name.
@@ -91,20 +94,23 @@ impl Step {
     /// MachineConfiguration, into the user data of machines that do not exist yet, or into objects of Prometheus, and although changes
     /// are seen late; a dashboard that does not start is no reason not to look at pools.
     fn is_needed(self) -> bool {
-        !matches!(
-            self,
-            Self::Watch
-                | Self::MachineConfiguration
-                | Self::UserData
-                | Self::Monitoring
-                | Self::MachineConfigDashboard
-        )
+        self.is_of_installation()
+            && !matches!(
+                self,
+                Self::MachineConfiguration | Self::UserData | Self::Monitoring | Self::MachineConfigDashboard
+            )
+    }
+
+    /// Whether something is not installed as it is to be when this has failed. Otherwise a version is reached nevertheless.
+    fn is_of_installation(self) -> bool {
+        !matches!(self, Self::Watch | Self::Joining)
     }
 
     /// All of them, in their order.
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 21] = [
         Self::Read,
         Self::Watch,
+        Self::Joining,
         Self::Settings,
         Self::MachineConfigOperator,
         Self::CustomResourceDefinitions,
@@ -314,37 +320,38 @@ mod tests {
         let number = |step: Step| match step {
             Step::Read => 0,
             Step::Watch => 1,
-            Step::Settings => 2,
-            Step::MachineConfigOperator => 3,
-            Step::CustomResourceDefinitions => 4,
-            Step::ControllerConfig => 5,
-            Step::MachineConfiguration => 6,
-            Step::MachineConfigPools => 7,
-            Step::Rights => 8,
-            Step::AdmissionPolicies => 9,
-            Step::Certificates => 10,
-            Step::UserData => 11,
-            Step::MachineConfigController => 12,
-            Step::MachineConfigServer => 13,
-            Step::MachineConfigDaemon => 14,
-            Step::Release => 15,
-            Step::Prune => 16,
-            Step::Monitoring => 17,
-            Step::MachineConfigDashboard => 18,
-            Step::RequiredPools => 19,
+            Step::Joining => 2,
+            Step::Settings => 3,
+            Step::MachineConfigOperator => 4,
+            Step::CustomResourceDefinitions => 5,
+            Step::ControllerConfig => 6,
+            Step::MachineConfiguration => 7,
+            Step::MachineConfigPools => 8,
+            Step::Rights => 9,
+            Step::AdmissionPolicies => 10,
+            Step::Certificates => 11,
+            Step::UserData => 12,
+            Step::MachineConfigController => 13,
+            Step::MachineConfigServer => 14,
+            Step::MachineConfigDaemon => 15,
+            Step::Release => 16,
+            Step::Prune => 17,
+            Step::Monitoring => 18,
+            Step::MachineConfigDashboard => 19,
+            Step::RequiredPools => 20,
         };
         // Its length is that of the list above.
-        let all: [usize; 20] = std::array::from_fn(|number| number);
+        let all: [usize; 21] = std::array::from_fn(|number| number);
         assert_eq!(Step::ALL.map(number), all);
         assert!(Step::ALL.is_sorted(), "as the enum says it");
         for step in Step::ALL {
             assert_eq!(Step::of_reason(&step.to_string()), Some(step));
             assert_eq!(Step::of_reason(&step.failed()), Some(step));
         }
-        // Those that a pass does not carry out are found before its first step.
+        // Those that a pass does not carry out in its turn.
         let carried_out = STEPS.iter().map(|d| d.step);
-        let before = [Step::Read, Step::Watch, Step::Settings].into_iter();
-        assert!(before.chain(carried_out).eq(Step::ALL));
+        let others = [Step::Read, Step::Watch, Step::Joining, Step::Settings].into_iter();
+        assert!(others.chain(carried_out).eq(Step::ALL));
     }
 
     #[test]

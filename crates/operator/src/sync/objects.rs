@@ -3,13 +3,13 @@
 //!
 //! What it is not: which objects there are to be (see `plan`), and requests (see `cluster`).
 
+use super::down_nodes::DownNodes;
 pub(crate) use crate::objects::{FIELD_MANAGER, KEPT_BY, Key, marked};
 use crate::ownership::is_applied_by_us;
 use api::conditions::{self, StatusCondition as _};
 use api::k8s::Pod;
 use api::names::NAMESPACE;
 use api::pod_start::{Obstacle, not_started};
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 
 /// Whether the object that is there is not what is wanted: never written, written otherwise, or changed since in a field
@@ -72,8 +72,8 @@ pub(crate) enum Rollout {
 /// How far a Deployment or DaemonSet has been rolled out. Another kind has nothing to roll out.
 ///
 /// Pods that are not available do not count once they are of the new template: a node that is drained must not hold the
-/// other parts up. Nor must one that is down: `stranded` of a DaemonSet's pods are never replaced.
-pub(crate) fn rollout(object: &Value, stranded: i64) -> Rollout {
+/// other parts up. Nor must one that is down: a DaemonSet's pods that are stranded there are never replaced.
+pub(crate) fn rollout(object: &Value, down: &DownNodes) -> Rollout {
     let status = |key: &str| object["status"][key].as_i64().unwrap_or_default();
     let key = Key::of(object);
     let observed =
@@ -87,7 +87,7 @@ pub(crate) fn rollout(object: &Value, stranded: i64) -> Rollout {
             (wanted, updated, status("availableReplicas"), old)
         }
         "DaemonSet" => {
-            let wanted = (status("desiredNumberScheduled") - stranded).max(0);
+            let wanted = (status("desiredNumberScheduled") - down.stranded()).max(0);
             (wanted, status("updatedNumberScheduled"), status("numberAvailable"), 0)
         }
         _ => return Rollout::Done,
@@ -102,23 +102,11 @@ pub(crate) fn rollout(object: &Value, stranded: i64) -> Rollout {
             condition["message"].as_str().unwrap_or("no pod becomes ready")
         )),
         _ => Rollout::Moving(format!(
-            "{key}: {updated} of {wanted} pods are of this version, {available} are available"
+            "{key}: {updated} of {wanted} pods are of this version, {available} are available{}",
+            down.words()
         )),
     }
 }
-
-/// How many of these pods should have been gone for [`STRANDED`]: the kubelet that would end them does not answer, and a
-/// DaemonSet makes no other pod on that node meanwhile.
-pub(crate) fn stranded(pods: &[Pod], now: Timestamp) -> i64 {
-    let late = |pod: &&Pod| {
-        let end = pod.metadata.deletion_timestamp.as_ref();
-        end.is_some_and(|end| now.duration_since(end.0) > STRANDED)
-    };
-    i64::try_from(pods.iter().filter(late).count()).unwrap_or(i64::MAX)
-}
-
-/// After the end of a pod's grace period, which its `deletionTimestamp` names.
-const STRANDED: SignedDuration = SignedDuration::from_secs(60);
 
 /// What keeps the pods of a workload from running: the first obstacle that waiting does not end, with the remedy.
 pub(crate) fn blocked_pods(workload: &Key, image: &str, pods: &[Pod]) -> Option<String> {
@@ -158,6 +146,7 @@ pub(crate) fn selector(workload: &Value) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::collections::BTreeSet;
 
     #[test]
     fn an_object_is_written_when_a_field_of_ours_is_another_and_only_then() {
@@ -217,6 +206,7 @@ mod tests {
 
     #[test]
     fn a_workload_is_rolled_out_when_all_pods_are_new_and_one_works() {
+        let none = DownNodes::default();
         let deployment = |generation: i64, updated: i64, available: i64, pods: i64| {
             json!({"kind": "Deployment", "metadata": {"name": "c", "namespace": NAMESPACE, "generation": 2},
                 "spec": {"replicas": 2},
@@ -235,32 +225,31 @@ mod tests {
             (2, 1, 2, 2, false),
             (1, 2, 2, 2, false),
         ] {
-            let found = rollout(&deployment(generation, updated, available, pods), 0);
+            let found = rollout(&deployment(generation, updated, available, pods), &none);
             assert_eq!(found == Rollout::Done, done, "{generation} {updated} {available} {pods}: {found:?}");
         }
         let mut stuck = deployment(2, 1, 1, 2);
         stuck["status"]["conditions"] = json!([{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "too long"}]);
-        assert_eq!(rollout(&stuck, 0), Rollout::Stuck("Deployment c: too long".to_owned()));
+        assert_eq!(rollout(&stuck, &none), Rollout::Stuck("Deployment c: too long".to_owned()));
         let set = |scheduled: i64, updated: i64, available: i64| {
             json!({"kind": "DaemonSet", "metadata": {"name": "s", "generation": 1}, "status": {"observedGeneration": 1,
                 "desiredNumberScheduled": scheduled, "updatedNumberScheduled": updated, "numberAvailable": available}})
         };
-        assert_eq!(rollout(&set(0, 0, 0), 0), Rollout::Done, "there is no node for it");
-        assert_eq!(rollout(&set(3, 3, 2), 0), Rollout::Done);
-        assert!(matches!(rollout(&set(3, 2, 3), 0), Rollout::Moving(text) if text.contains("2 of 3")));
-        assert_eq!(rollout(&json!({"kind": "Role"}), 0), Rollout::Done);
+        assert_eq!(rollout(&set(0, 0, 0), &none), Rollout::Done, "there is no node for it");
+        assert_eq!(rollout(&set(3, 3, 2), &none), Rollout::Done);
+        assert!(matches!(rollout(&set(3, 2, 3), &none), Rollout::Moving(text) if text.contains("2 of 3")));
+        assert_eq!(rollout(&json!({"kind": "Role"}), &none), Rollout::Done);
         // The third node is off: its old pod stays until the Node is deleted.
-        assert_eq!(rollout(&set(3, 2, 2), 1), Rollout::Done);
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "s-3", "deletionTimestamp": "2026-07-01T11:58:00Z"}, "spec": {"nodeName": "c"}}))
+        .unwrap();
+        let now = "2026-07-01T12:00:00Z".parse().unwrap();
+        let down = DownNodes::of(&set(3, 1, 2), &[pod], &BTreeSet::new(), now);
+        assert_eq!(rollout(&set(3, 2, 2), &down), Rollout::Done);
         assert!(
-            matches!(rollout(&set(3, 1, 2), 1), Rollout::Moving(_)),
+            matches!(rollout(&set(3, 1, 2), &down), Rollout::Moving(text) if text.ends_with("available; nodes that are down: c")),
             "an old pod that works is still to be replaced"
         );
-        let now: Timestamp = "2026-07-01T12:00:00Z".parse().unwrap();
-        let pod = |end: Option<&str>| -> Pod {
-            serde_json::from_value(json!({"metadata": {"name": "p", "deletionTimestamp": end}})).unwrap()
-        };
-        let pods = [pod(None), pod(Some("2026-07-01T11:59:30Z")), pod(Some("2026-07-01T11:58:00Z"))];
-        assert_eq!(stranded(&pods, now), 1);
     }
 
     #[test]

@@ -21,7 +21,7 @@ impl PassFailures {
     pub(super) fn record(&mut self, stopped: Stopped) -> ControlFlow<()> {
         match stopped {
             Stopped { step, stop: Stop::Failed(why) } if !step.is_needed() => {
-                self.remembered.push((step, why));
+                self.remember(step, why);
                 ControlFlow::Continue(())
             }
             stopped => {
@@ -29,6 +29,11 @@ impl PassFailures {
                 ControlFlow::Break(())
             }
         }
+    }
+
+    /// Records what is wrong although a step has done its work: no other step waits for it.
+    pub(super) fn remember(&mut self, step: Step, why: String) {
+        self.remembered.push((step, why));
     }
 
     /// Whether every step has succeeded.
@@ -63,6 +68,23 @@ impl PassFailures {
         }
         Some(Stopped { step, stop: Stop::Failed(why) })
     }
+}
+
+/// Adds to what a pass reports why machines that join wait, if they do. It was looked at after the steps, and of a pass with
+/// nothing but a watch that does not work it gives the reason.
+pub(super) fn with_joining(reported: Option<Stopped>, why: Option<String>) -> Option<Stopped> {
+    let Some(why) = why else { return reported };
+    let joining = Stopped { step: Step::Joining, stop: Stop::Failed(why) };
+    let (before, after) = match reported {
+        Some(watch) if watch.step == Step::Watch => (None, Some(watch)),
+        steps => (steps, None),
+    };
+    let mut failures = PassFailures::default();
+    for stopped in [before, Some(joining), after].into_iter().flatten() {
+        // No step follows.
+        let _ = failures.record(stopped);
+    }
+    failures.reported()
 }
 
 #[cfg(test)]
@@ -120,5 +142,34 @@ mod tests {
             assert!(why.split("; also: ").last().unwrap().starts_with("the watch of x"), "{why}");
         }
         assert_eq!(PassFailures::default().with_watches(None).reported(), None);
+    }
+
+    #[test]
+    fn machines_that_wait_are_reported_beside_whatever_else_has_failed() {
+        let failed = |step, why: &str| Some(Stopped { step, stop: Stop::Failed(why.to_owned()) });
+        let waiting = |step| Some(Stopped { step, stop: Stop::Waiting("w".to_owned()) });
+        // Columns: what the steps report; what the pass reports where machines wait, too.
+        for (steps, want) in [
+            (None, failed(Step::Joining, "j")),
+            (waiting(Step::RequiredPools), failed(Step::Joining, "j")),
+            (failed(Step::Watch, "w"), failed(Step::Joining, "j; also: w")),
+            (failed(Step::UserData, "u"), failed(Step::UserData, "u; also: j")),
+            (failed(Step::Settings, "s"), failed(Step::Settings, "s; also: j")),
+            // It is said when the parts run.
+            (waiting(Step::MachineConfigServer), waiting(Step::MachineConfigServer)),
+        ] {
+            assert_eq!(with_joining(steps.clone(), Some("j".to_owned())), want);
+            assert_eq!(with_joining(steps.clone(), None), steps);
+        }
+    }
+
+    #[test]
+    fn what_a_step_says_although_it_has_done_its_work_is_reported_at_the_end() {
+        let mut failures = PassFailures::default();
+        failures.remember(Step::Certificates, "the CA ends".to_owned());
+        assert!(!failures.is_empty());
+        let stopped = failures.reported();
+        let want = Stopped { step: Step::Certificates, stop: Stop::Failed("the CA ends".to_owned()) };
+        assert_eq!(stopped, Some(want));
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! What it is not: writing it (see `pass`).
 
+use super::down_nodes::DownNodes;
 use super::objects::{Key, marked};
 use super::{STEPS, Work};
 use crate::controller_config_values;
@@ -10,12 +11,12 @@ use crate::manifests::replicas::{self, ReplicaOverride};
 use crate::manifests::{admission, agents, pods, rights};
 use crate::monitoring;
 use crate::settings::object::CheckedSettings;
-use api::names::topology::HIGHLY_AVAILABLE_ARBITER;
 use api::names::{ARBITER, CONTROLLER_CONFIG};
+use api::topology::ControlPlaneTopology;
 use api::v1::ControllerConfig;
 use rollout::Cluster;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the plans are made from.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +37,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) mutates: bool,
     /// The Secrets that the controller may read to delete old images.
     pub(crate) push_secrets: &'a BTreeSet<String>,
+    /// The nodes that are down, for each of the DaemonSets that are being rolled out.
+    pub(crate) down: &'a BTreeMap<Key, DownNodes>,
 }
 
 /// Which kinds of the Prometheus operator the cluster has.
@@ -59,8 +62,8 @@ impl Prometheus {
 }
 
 impl Inputs<'_> {
-    fn topology(&self) -> &str {
-        self.config.map(|c| c.spec.control_plane_topology()).unwrap_or_default()
+    fn topology(&self) -> Option<ControlPlaneTopology> {
+        self.config.and_then(|c| c.spec.topology())
     }
 
     /// The objects, with the argument that says how much their pods log.
@@ -70,6 +73,20 @@ impl Inputs<'_> {
             let args = object.pointer_mut("/spec/template/spec/containers/0/args");
             if let Some(args) = args.and_then(Value::as_array_mut) {
                 args.push(format!("--log={log}").into());
+            }
+        }
+        objects
+    }
+
+    /// The DaemonSets, with more room for pods that are unavailable while nodes are down. Pods are not restarted by that: it is not in
+    /// their template.
+    fn past_down_nodes(&self, mut objects: Vec<Value>) -> Vec<Value> {
+        for object in &mut objects {
+            let Some(down) = self.down.get(&Key::of(object)) else { continue };
+            if let Some(budget) = object.pointer_mut("/spec/updateStrategy/rollingUpdate/maxUnavailable")
+                && let Some(more) = down.max_unavailable(budget)
+            {
+                *budget = more.into();
             }
         }
         objects
@@ -134,14 +151,14 @@ pub(super) fn controller(inputs: &Inputs<'_>) -> Result<Vec<Value>, String> {
 
 /// The config server.
 pub(super) fn server(inputs: &Inputs<'_>) -> Result<Vec<Value>, String> {
-    Ok(inputs.logging(pods::server(&inputs.parts()?)))
+    Ok(inputs.past_down_nodes(inputs.logging(pods::server(&inputs.parts()?))))
 }
 
 /// The agents, where they are pods.
 pub(super) fn agents(inputs: &Inputs<'_>) -> Result<Vec<Value>, String> {
     let cluster = inputs.config.map(|config| &config.spec);
     let agents = inputs.wanted.agents.as_ref().map(|pods| agents::daemon_set(pods, cluster));
-    Ok(inputs.logging(agents.into_iter().collect()))
+    Ok(inputs.past_down_nodes(inputs.logging(agents.into_iter().collect())))
 }
 
 /// Who may read metrics, how Prometheus finds them, the alerts, the dashboards.
@@ -203,7 +220,8 @@ pub(super) fn wanted(inputs: &Inputs<'_>) -> Result<Vec<Key>, String> {
 /// The pools that there are to be: those of the settings, and the arbiter's where the control plane has one.
 pub(super) fn pools(named: &[String], config: Option<&ControllerConfig>) -> Vec<String> {
     let mut pools = named.to_vec();
-    let has_arbiter = config.is_some_and(|c| c.spec.control_plane_topology() == HIGHLY_AVAILABLE_ARBITER);
+    let topology = config.and_then(|c| c.spec.topology());
+    let has_arbiter = topology == Some(ControlPlaneTopology::HighlyAvailableArbiter);
     if has_arbiter && !named.iter().any(|name| name == ARBITER) {
         pools.push(ARBITER.to_owned());
     }

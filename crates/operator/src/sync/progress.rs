@@ -1,6 +1,4 @@
 //! How far the operator has come with an installation, for whoever waits for it. [`progress_of`] is pure; [`read`] reads.
-//!
-//! What it is not: the waiting.
 
 use crate::accounts::OPERATOR;
 use crate::sync::Step;
@@ -101,9 +99,11 @@ pub(crate) fn progress_of(settings: Option<&MachineConfigOperator>, pods: &[Pod]
         return Progress::Failed { what: Failure::Unmanaged, why };
     }
     let if_true = |kind: &str| conditions::get_true(&status.conditions, kind);
-    // Pools move on their own, for hours perhaps; and a watch is reported when all other steps are done.
-    let is_after_all =
-        |c: &&Condition| matches!(Step::of_reason(&c.reason), Some(Step::RequiredPools | Step::Watch));
+    // Pools move on their own, for hours perhaps; and what says nothing of the installation is reported when all steps are done.
+    let is_beside =
+        |c: &&Condition| Step::of_reason(&c.reason).is_some_and(|step| !step.is_of_installation());
+    let is_pools = |c: &&Condition| Step::of_reason(&c.reason) == Some(Step::RequiredPools);
+    let is_after_all = |c: &&Condition| is_beside(c) || is_pools(c);
     if let Some(degraded) = if_true(DEGRADED).filter(|c| !is_after_all(c)) {
         let what = Failure::Step(Step::of_reason(&degraded.reason));
         return Progress::Failed { what, why: format!("{}: {}", degraded.reason, degraded.message) };
@@ -116,12 +116,11 @@ pub(crate) fn progress_of(settings: Option<&MachineConfigOperator>, pods: &[Pod]
     if if_true(AVAILABLE).is_none() {
         return Progress::Waiting(message(AVAILABLE));
     }
-    let is_about = |step: Step| move |c: &&Condition| Step::of_reason(&c.reason) == Some(step);
-    let pools = if_true(PROGRESSING).filter(is_about(Step::RequiredPools));
+    let pools = if_true(PROGRESSING).filter(is_pools);
     let pools = pools.map(|c| format!("; pools go on: {}", c.message)).unwrap_or_default();
-    let watch = if_true(DEGRADED).filter(is_about(Step::Watch));
-    let watch = watch.map(|c| format!("; {}: {}", c.reason, c.message)).unwrap_or_default();
-    Progress::Done(format!("Available: {}{pools}{watch}", message(AVAILABLE)))
+    let beside = if_true(DEGRADED).filter(is_beside);
+    let beside = beside.map(|c| format!("; {}: {}", c.reason, c.message)).unwrap_or_default();
+    Progress::Done(format!("Available: {}{pools}{beside}", message(AVAILABLE)))
 }
 
 #[cfg(test)]
@@ -157,6 +156,7 @@ mod tests {
             (3, VERSION_RAW, life(true, None, Some("WatchFailed")), "done"),
             (3, VERSION_RAW, life(true, Some("RequiredPools"), Some("WatchFailed")), "done"),
             (3, VERSION_RAW, life(false, None, Some("WatchFailed")), "waiting"),
+            (3, VERSION_RAW, life(true, None, Some("JoiningFailed")), "done"),
             (3, VERSION_RAW, life(true, Some("MonitoringFailed"), Some("MonitoringFailed")), "failed"),
             (3, VERSION_RAW, life(true, Some("MachineConfigServer"), None), "waiting"),
             (3, VERSION_RAW, life(false, None, None), "waiting"),

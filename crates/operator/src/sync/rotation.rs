@@ -7,6 +7,7 @@
 //!
 //! What it is not: what agents do (see `daemon`), or where the CA comes from (see `facts`).
 
+use api::ca_rotation;
 use api::first_boot::server_tls::MANAGED_BY;
 use api::k8s::{ByteString, ConfigMap};
 use api::names::NAMESPACE;
@@ -26,8 +27,8 @@ const SHOWN: SignedDuration = SignedDuration::from_hours(1);
 pub(super) struct Rotation {
     /// The ConfigMap, as it is to be.
     pub(super) map: Option<Value>,
-    /// OpenShift's annotation.
-    pub(super) rotate: Option<&'static str>,
+    /// What OpenShift's annotation is to say. `None`: it stays as it is.
+    pub(super) rotate: Option<bool>,
     /// The time of the last rotation.
     pub(super) rotated_at: Option<String>,
 }
@@ -36,18 +37,20 @@ impl Rotation {
     /// The annotations that change. `None`: none does.
     pub(super) fn annotations(&self) -> Option<Value> {
         let mut notes = serde_json::Map::new();
-        notes.extend(self.rotate.map(|word| (SERVICE_CA_ROTATE.to_owned(), json!(word))));
+        notes.extend(
+            self.rotate.map(|rotate| (SERVICE_CA_ROTATE.to_owned(), json!(ca_rotation::text(rotate)))),
+        );
         notes.extend(self.rotated_at.as_ref().map(|at| (SERVER_CA_ROTATED_AT.to_owned(), json!(at))));
         (!notes.is_empty()).then_some(Value::Object(notes))
     }
 }
 
-/// What the annotations of the ControllerConfig say; empty where there are none.
+/// What the annotations of the ControllerConfig say.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RotationNotes<'a> {
-    /// OpenShift's annotation.
-    pub(super) rotate: &'a str,
-    /// The time of the last rotation.
+    /// OpenShift's annotation. `None`: there is none, or it says something else.
+    pub(super) rotate: Option<bool>,
+    /// The time of the last rotation. Empty: none is said.
     pub(super) rotated_at: &'a str,
 }
 
@@ -56,7 +59,7 @@ impl<'a> RotationNotes<'a> {
     pub(super) fn of(config: Option<&'a Value>) -> Self {
         let note =
             |key: &str| config.and_then(|c| c["metadata"]["annotations"][key].as_str()).unwrap_or_default();
-        Self { rotate: note(SERVICE_CA_ROTATE), rotated_at: note(SERVER_CA_ROTATED_AT) }
+        Self { rotate: ca_rotation::parse(note(SERVICE_CA_ROTATE)), rotated_at: note(SERVER_CA_ROTATED_AT) }
     }
 }
 
@@ -67,9 +70,9 @@ pub(super) fn plan(
     ca: &[u8],
     now: Timestamp,
 ) -> Rotation {
-    let say = |word: &'static str| (says.rotate != word).then_some(word);
+    let say = |rotate: bool| (says.rotate != Some(rotate)).then_some(rotate);
     let Some(there) = there else {
-        return Rotation { map: Some(map(ca, None, None)), rotate: say("false"), rotated_at: None };
+        return Rotation { map: Some(map(ca, None, None)), rotate: say(false), rotated_at: None };
     };
     let labels = there.metadata.labels.as_ref();
     if labels.and_then(|l| l.get(MANAGED_BY.0)).map(String::as_str) != Some(MANAGED_BY.1) {
@@ -81,14 +84,14 @@ pub(super) fn plan(
         let at = mark.and_then(|mark| mark.parse::<Timestamp>().ok());
         let recent = at.is_some_and(|at| now.duration_since(at) < SHOWN);
         let rotated_at = mark.filter(|mark| *mark != says.rotated_at).cloned();
-        return Rotation { map: None, rotate: say(if recent { "true" } else { "false" }), rotated_at };
+        return Rotation { map: None, rotate: say(recent), rotated_at };
     }
-    if says.rotate == "true" {
-        return Rotation { map: None, rotate: Some("false"), rotated_at: None };
+    if says.rotate == Some(true) {
+        return Rotation { map: None, rotate: Some(false), rotated_at: None };
     }
     let version = there.metadata.resource_version.as_deref();
     let map = map(ca, Some(now), version);
-    Rotation { map: Some(map), rotate: Some("true"), rotated_at: Some(now.to_string()) }
+    Rotation { map: Some(map), rotate: Some(true), rotated_at: Some(now.to_string()) }
 }
 
 fn map(ca: &[u8], rotated: Option<Timestamp>, version: Option<&str>) -> Value {
@@ -118,13 +121,13 @@ mod tests {
     }
 
     fn says<'a>(rotate: &'a str, rotated_at: &'a str) -> RotationNotes<'a> {
-        RotationNotes { rotate, rotated_at }
+        RotationNotes { rotate: ca_rotation::parse(rotate), rotated_at }
     }
 
     #[test]
     fn agents_are_told_of_each_rotation_once_and_of_the_first_ca_not_at_all() {
         let at = |minutes: i64| Timestamp::from_second(1_000_000 + minutes * 60).unwrap();
-        let word = |rotate: &'static str| Rotation { rotate: Some(rotate), ..Rotation::default() };
+        let ended = Rotation { rotate: Some(false), ..Rotation::default() };
         let first = plan(None, says("", ""), b"one", at(0));
         let map = then(&first.map.clone().unwrap());
         assert_eq!(
@@ -144,14 +147,14 @@ mod tests {
         let late = plan(Some(&map), says("false", ""), b"two", at(90));
         assert_eq!(late.annotations(), Some(json!({SERVER_CA_ROTATED_AT: two})));
         assert_eq!(plan(Some(&map), says("true", &two), b"two", at(61)), Rotation::default());
-        assert_eq!(plan(Some(&map), says("true", &two), b"two", at(63)), word("false"));
+        assert_eq!(plan(Some(&map), says("true", &two), b"two", at(63)), ended);
         // The next one comes while the last one is still shown.
-        assert_eq!(plan(Some(&map), says("true", &two), b"three", at(10)), word("false"));
+        assert_eq!(plan(Some(&map), says("true", &two), b"three", at(10)), ended);
         let third = plan(Some(&map), says("false", &two), b"three", at(10));
         assert_eq!(third.annotations().unwrap()[SERVER_CA_ROTATED_AT], at(10).to_string());
         assert_eq!(
             (third.map.unwrap()["metadata"]["resourceVersion"].clone(), third.rotate),
-            (json!("7"), Some("true"))
+            (json!("7"), Some(true))
         );
     }
 

@@ -10,8 +10,11 @@ use super::followed::{Followed, watches};
 use super::metrics::Metrics;
 use super::options::Options;
 use super::pass::{PassResult, Syncer};
-use super::{AGAIN, Step, Stop, report};
+use super::{AGAIN, Step, Stop, Stopped, cluster, report, status};
 use crate::accounts::OPERATOR;
+use crate::{definitions, settings};
+use api::names::VERSION_RAW;
+use api::v1alpha1::{ImageFrom, MachineConfigOperator};
 use client::lease::Candidacy;
 use client::{Backoff, CallError, ProcessCounts, chain};
 use kube::Client;
@@ -56,8 +59,14 @@ pub enum StartError {
 /// just got another version to store: after a minute its objects are rewritten.
 ///
 /// # Errors
-/// The first step that failed.
+/// The operator of another version keeps the installation, and this is not a pod of it: nothing is written then. Or the first step
+/// that failed.
 pub async fn run_once(client: Client, options: Options) -> Result<Vec<String>, StartError> {
+    if options.image.is_none()
+        && let Some(why) = cluster::settings(&client).await?.as_ref().and_then(kept_by_another_version)
+    {
+        return Err(StartError::Failed { step: Step::Settings, why });
+    }
     let metrics = Arc::new(Metrics::new(&mut Registry::default()));
     let mut syncer = Syncer::new(client, options, metrics);
     let mut passed = Box::pin(syncer.pass(None)).await?;
@@ -77,9 +86,37 @@ pub async fn run_once(client: Client, options: Options) -> Result<Vec<String>, S
     }
     report::report(&syncer.client, &syncer.metrics, &passed).await;
     match passed.stopped {
-        Some(super::Stopped { step, stop: Stop::Failed(why) }) => Err(StartError::Failed { step, why }),
+        Some(Stopped { step, stop: Stop::Failed(why) }) => Err(StartError::Failed { step, why }),
         _ => Ok(passed.done),
     }
+}
+
+/// Why a pass of this version by hand must not begin: it would write the definitions and rights of this version, and the operator of
+/// another one keeps the parts. `None`: it may, also while an upgrade to this version is under way.
+fn kept_by_another_version(settings: &MachineConfigOperator) -> Option<String> {
+    let said = settings.status.as_ref()?;
+    let rolled_out = said.versions.iter().find(|v| v.name == status::OPERATOR).map(|v| v.version.as_str());
+    let at_work = Some(said.observed_by.as_str()).filter(|by| !by.is_empty());
+    if [rolled_out, at_work].contains(&Some(VERSION_RAW)) {
+        return None;
+    }
+    let other = rolled_out.or(at_work)?;
+    let remedy = match settings.spec.image_from {
+        _ if definitions::is_newer(other) => format!("use `mco` of {other} or newer"),
+        ImageFrom::Settings => {
+            format!(
+                "use `mco` of {other}, or upgrade with `mco install --image` and an image of {VERSION_RAW}"
+            )
+        }
+        ImageFrom::ReleasePayload => {
+            format!("use `mco` of {other}, or upgrade with the payload of a release of {VERSION_RAW}")
+        }
+    };
+    Some(format!(
+        "the operator of {other} keeps the installation, as the status of {} says, and this is {VERSION_RAW}. Nothing was written: \
+         only a part of the installation would be of this version; {remedy}",
+        settings::name()
+    ))
 }
 
 /// Runs until `stop`.
@@ -173,14 +210,14 @@ fn rest(passed: Option<&PassResult>, failures: u32, conflicts: u32) -> Rest {
         None => Rest::All(RETRY.delay(failures)),
         Some(passed) if passed.conflict && conflicts < CONFLICTS => Rest::None,
         Some(passed) if passed.conflict => Rest::All(RETRY.delay(conflicts)),
-        // One that only says that a watch does not work has done everything. Its wait is that of any other pass, and the watches end it
-        // after a minute at the latest.
-        Some(passed) => match passed.stopped.as_ref().filter(|s| s.step != Step::Watch).map(|s| &s.stop) {
+        // One that only says that a watch does not work, or that machines wait, has done everything. Its wait is that of any other
+        // pass; a watch that does not work ends it after a minute at the latest.
+        Some(passed) => match stopped_at_installation(passed).map(|s| &s.stop) {
+            // Nothing tells any more of the machine that waits.
+            None if passed.joining_failed => Rest::UntilChange(WAITING),
             None if !passed.stored.is_empty() => {
                 Rest::UntilChange(passed.settles.map_or(RETRY.last, |left| left.min(RETRY.last)))
             }
-            // One that is told no more of the machine that waits.
-            None if passed.joining_failed => Rest::UntilChange(WAITING),
             None => Rest::UntilChange(AGAIN),
             Some(Stop::Waiting(_)) => Rest::UntilChange(WAITING),
             // Nothing was tried: they are waited for.
@@ -190,23 +227,23 @@ fn rest(passed: Option<&PassResult>, failures: u32, conflicts: u32) -> Rest {
     }
 }
 
-/// How many passes in a row have failed, this one included. One that only says that a watch does not work has done everything:
-/// there are many of these, one a minute, and the next failure would wait as the last of a long series.
+/// How many passes in a row have failed, this one included. One that only says that a watch does not work, or that machines wait,
+/// has done everything: there are many of these, one a minute or more, and the next failure would wait as the last of a long series.
 fn failures_in_a_row(passed: Option<&PassResult>, before: u32) -> u32 {
     let failed = passed.is_none_or(|passed| {
-        let failed = passed.stopped.as_ref().is_some_and(|s| matches!(s.stop, Stop::Failed(_)));
-        failed && !stopped_at(passed, Step::Watch)
+        stopped_at_installation(passed).is_some_and(|s| matches!(s.stop, Stop::Failed(_)))
     });
     if failed { before.saturating_add(1) } else { 0 }
 }
 
 /// Whether the pass has ended because there are no settings.
 fn lacks_settings(passed: &PassResult) -> bool {
-    passed.seen.settings.is_none() && stopped_at(passed, Step::Settings)
+    passed.seen.settings.is_none() && passed.stopped.as_ref().is_some_and(|s| s.step == Step::Settings)
 }
 
-fn stopped_at(passed: &PassResult, step: Step) -> bool {
-    passed.stopped.as_ref().is_some_and(|stopped| stopped.step == step)
+/// What keeps the installation from being as it is to be. `None`: nothing does, whatever else the pass says.
+fn stopped_at_installation(passed: &PassResult) -> Option<&Stopped> {
+    passed.stopped.as_ref().filter(|s| s.step.is_of_installation())
 }
 
 /// Makes passes for as long as it is polled.
@@ -233,8 +270,8 @@ async fn term(mut syncer: Syncer) {
                 Stop::Waiting(what) => format!("{}: waiting: {what}", s.step),
                 Stop::Failed(why) => format!("{}: {why}", s.step.failed()),
             });
-        // Once for each trouble, not once for each pass. The watches say theirs themselves.
-        let is_said = passed.as_ref().is_some_and(|passed| stopped_at(passed, Step::Watch));
+        // Once for each trouble, not once for each pass. The watches say theirs themselves, and so does what machines wait for.
+        let is_said = passed.as_ref().is_some_and(|passed| stopped_at_installation(passed).is_none());
         if !words.is_empty() && words != told && !is_said {
             tracing::warn!("{words}");
         }

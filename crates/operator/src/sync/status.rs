@@ -66,7 +66,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) unmanaged: bool,
     /// Where the pass stopped, or what has failed; `None`: it came to its end.
     pub(crate) stopped: Option<&'a Stopped>,
-    /// Every step has succeeded. A watch that does not work may be in `stopped` nevertheless.
+    /// Every step has succeeded. A watch that does not work, or machines that wait, may be in `stopped` nevertheless.
     pub(crate) complete: bool,
     /// A controller is at work. `None`: nobody has looked.
     pub(crate) controller: Option<bool>,
@@ -163,11 +163,11 @@ pub(crate) fn after(
             "spec.managementState is Unmanaged: nothing is changed".to_owned(),
         ),
         None => (false, AS_EXPECTED.to_owned(), format!("Cluster version is {version}")),
-        Some((Step::RequiredPools | Step::Watch, _)) if same => {
+        Some((Step::RequiredPools | Step::Watch | Step::Joining, _)) if same => {
             (false, AS_EXPECTED.to_owned(), format!("Cluster version is {version}"))
         }
         // It is reported when everything else is done, but for the pools.
-        Some((Step::Watch, _)) => (
+        Some((Step::Watch | Step::Joining, _)) => (
             true,
             Step::RequiredPools.to_string(),
             format!("Working towards {version}: the required pools are being updated"),
@@ -182,7 +182,7 @@ pub(crate) fn after(
     };
     let degraded = match facts.stopped.map(|s| (s.step, &s.stop)) {
         // Nothing of the version is missing.
-        Some((Step::Watch, Stop::Failed(why))) => (true, Step::Watch.failed(), why.clone()),
+        Some((step, Stop::Failed(why))) if !step.is_of_installation() => (true, step.failed(), why.clone()),
         Some((step, Stop::Failed(why))) => {
             let begin = if same {
                 format!("Failed to resync {version} because: ")

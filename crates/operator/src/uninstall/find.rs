@@ -1,6 +1,6 @@
 //! Finds what was installed. What it is not: what is done about it (see `plan`).
 
-use super::{Facts, UninstallError};
+use super::{Facts, UninstallError, others};
 use crate::definitions;
 use crate::facts::openshift;
 use crate::install::foreign::{self, Foreign};
@@ -173,6 +173,12 @@ pub async fn find(client: &Client) -> Result<Facts, UninstallError> {
     let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     for name in [boot_token::NAMESPACE, NAMESPACE] {
         facts.namespaces.extend(get(client, &namespace(name)).await?);
+    }
+    for namespace in &facts.namespaces {
+        for kind in others::KINDS {
+            let like = json!({"apiVersion": "v1", "kind": kind, "metadata": {"namespace": namespace["metadata"]["name"]}});
+            facts.inside.extend(list(client, &like, &ListParams::default()).await?);
+        }
     }
     facts.provider = get(client, &namespace(provider)).await?;
     // An installation that took over finds the signs of the other one, too.

@@ -14,6 +14,7 @@
 
 mod execute;
 mod find;
+mod others;
 mod plan;
 mod progress;
 mod restore;
@@ -21,6 +22,7 @@ mod waiting;
 
 pub use execute::{Remains, carry_out};
 pub use find::find;
+pub use others::Lost;
 pub use plan::{Action, Facts, Plan, plan};
 pub use progress::Step;
 pub use restore::{NodeToRestore, Progress, RestoreState, nodes_to_restore, restore_hosts};
@@ -53,6 +55,17 @@ pub enum UninstallError {
     Busy {
         /// The nodes, each with where it goes.
         nodes: Vec<String>,
+    },
+    /// Secrets that somebody else made would go with a namespace.
+    #[error(
+        "nothing was removed: a namespace goes with everything in it, also with what somebody else made: {}. A key in one of these \
+         may have no other copy. Copy what you need ({}), then run the command again with --force, or delete the Secrets first",
+        others::listed(secrets),
+        others::commands(secrets)
+    )]
+    Secrets {
+        /// The Secrets.
+        secrets: Vec<Lost>,
     },
     /// Nodes did not get back to their own files.
     #[error(

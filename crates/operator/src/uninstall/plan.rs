@@ -1,10 +1,12 @@
 //! What goes, in which order, and what stays. Pure.
 
 use super::UninstallError;
+use super::others::{self, Lost};
 use crate::accounts::{AGENT, OPERATOR};
 use crate::objects::Key;
 use crate::ownership::{is_applied_by_us, is_ours_alone};
-use api::names::{NAMESPACE, annotation, own, state};
+use api::names::{NAMESPACE, annotation, own};
+use api::node_state::NodeState;
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt;
@@ -96,6 +98,8 @@ pub struct Facts {
     pub provider_secrets: Vec<Value>,
     /// Our namespaces, without that of machine providers.
     pub namespaces: Vec<Value>,
+    /// The Secrets and ConfigMaps in them: metadata and kind.
+    pub inside: Vec<Value>,
     /// The namespace of machine providers.
     pub provider: Option<Value>,
 }
@@ -105,6 +109,8 @@ pub struct Facts {
 pub struct Plan {
     /// What is done, in this order.
     pub actions: Vec<Action>,
+    /// What somebody else made and goes nevertheless, with its namespace.
+    pub lost: Vec<Lost>,
     /// What stays, and why.
     pub stays: Vec<String>,
     /// Nodes that are on their way to another config: it is not safe to begin.
@@ -116,12 +122,27 @@ impl Plan {
     /// for. `force`: it begins anyway.
     ///
     /// # Errors
-    /// Nodes are on their way, and would stay between two configs.
+    /// Nodes are on their way, and would stay between two configs; or somebody's Secrets would go with a namespace.
     pub fn check_begin(&self, restores: bool, force: bool) -> Result<(), UninstallError> {
-        if self.busy.is_empty() || restores || force {
+        if force {
             return Ok(());
         }
-        Err(UninstallError::Busy { nodes: self.busy.clone() })
+        if !self.busy.is_empty() && !restores {
+            return Err(UninstallError::Busy { nodes: self.busy.clone() });
+        }
+        let secrets: Vec<Lost> = self.lost.iter().filter(|lost| lost.is_secret()).cloned().collect();
+        if secrets.is_empty() { Ok(()) } else { Err(UninstallError::Secrets { secrets }) }
+    }
+
+    /// What goes besides the objects that were installed, for a question.
+    pub fn also_deletes(&self) -> String {
+        match &self.lost[..] {
+            [] => "all MachineConfigs and pools, too".to_owned(),
+            lost => format!(
+                "all MachineConfigs and pools, too, and with their namespace what somebody else made: {}",
+                others::listed(lost)
+            ),
+        }
     }
 }
 
@@ -155,7 +176,8 @@ pub fn plan(facts: &Facts) -> Plan {
         let note = |key: &str| notes.and_then(|n| n.get(key)).and_then(Value::as_str).unwrap_or_default();
         let name = node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let (current, desired) = (note(annotation::CURRENT_CONFIG), note(annotation::DESIRED_CONFIG));
-        if note(annotation::STATE) == state::WORKING || (!current.is_empty() && current != desired) {
+        let works = NodeState::parse(note(annotation::STATE)) == Some(NodeState::Working);
+        if works || (!current.is_empty() && current != desired) {
             plan.busy.push(format!("Node {name} is on its way from {current} to {desired}"));
         }
     }
@@ -214,6 +236,20 @@ pub fn plan(facts: &Facts) -> Plan {
             plan.stays.push(format!("{}: somebody else created it", Key::of(namespace)));
             continue;
         }
+        let name = &namespace["metadata"]["name"];
+        let within = |object: &&Value| object["metadata"]["namespace"] == *name;
+        // A chart or GitOps creates our namespace, too, and then it goes. Another Machine Config Operator's has its parts in it.
+        let of_others = facts.objects.iter().filter(within).find(|object| !is_applied_by_us(object));
+        if let Some(part) = of_others.filter(|_| !is_applied_by_us(namespace)) {
+            plan.stays.push(format!(
+                "{}: somebody else created it, and {} is in it; what is ours in it stays with it",
+                Key::of(namespace),
+                Key::of(part)
+            ));
+            continue;
+        }
+        let inside = facts.inside.iter().filter(within);
+        plan.lost.extend(inside.filter(|object| others::is_others(object)).map(Lost::of));
         plan.actions.push(Action::Delete { object: namespace.clone(), wait: true });
     }
     if let Some(provider) = &facts.provider {
@@ -279,7 +315,7 @@ pub(super) fn waited_for<'n>(
         let name = node["metadata"]["name"].as_str().unwrap_or_default();
         // Where the request is gone, nobody asks any more.
         let is_asked = note(own::LEAVE) == Some(request) && asked.iter().any(|asked| asked == name);
-        let works = note(annotation::STATE) == Some(state::WORKING);
+        let works = note(annotation::STATE).and_then(NodeState::parse) == Some(NodeState::Working);
         // An answer from before an update that has begun since is none.
         if !is_asked || note(own::LEFT) == Some(request) && !works {
             continue;

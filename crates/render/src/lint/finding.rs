@@ -1,6 +1,4 @@
 //! A finding of the linter, and how a finding of the renderer becomes one.
-//!
-//! What it is not: the rules that are broken.
 
 use crate::error::{Finding, Rule};
 use serde::Serialize;

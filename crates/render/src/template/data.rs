@@ -111,11 +111,14 @@ mod tests {
 
     #[test]
     fn layers_follow_platform_and_topology() {
-        let rows: [(&str, &str, &[&str]); 6] = [
+        let rows: [(&str, &str, &[&str]); 9] = [
             ("BareMetal", "HighlyAvailable", &["_base", "on-prem", "baremetal"]),
             ("BareMetal", "DualReplica", &["_base", "on-prem", "baremetal", "two-node-with-fencing"]),
             ("GCP", "HighlyAvailable", &["_base", "gcp"]),
             ("None", "SingleReplica", &["_base", "none", "sno"]),
+            ("None", "HighlyAvailableArbiter", &["_base", "none"]),
+            ("None", "External", &["_base", "none"]),
+            ("None", "of another version", &["_base", "none"]),
             ("", "", &["_base", "none"]),
             ("_bad_", "", &["_base", "none"]),
         ];

@@ -20,6 +20,7 @@ use crate::template::platform::Platform;
 use crate::version::Versions;
 use api::k8s::OwnerReference;
 use api::names::{ARBITER, CONTROLLER_CONFIG, GROUP, WORKER, annotation, label};
+use api::topology::ControlPlaneTopology;
 use api::v1::{MachineConfig, MachineConfigSpec};
 use ignition::Config;
 use serde_json::{Map, Value, json};
@@ -228,9 +229,9 @@ impl<'a> Rendering<'a> {
 /// A template that does not render, or does not make a valid file or unit.
 pub fn generate(templates: &Rendering<'_>, versions: &Versions) -> Result<Vec<MachineConfig>, TemplateError> {
     let mut all = Vec::new();
+    let topology = templates.data.controller_config.spec.topology();
     for role in templates.set.roles() {
-        let topology = templates.data.controller_config.spec.control_plane_topology();
-        if role != ARBITER || topology == "HighlyAvailableArbiter" {
+        if role != ARBITER || topology == Some(ControlPlaneTopology::HighlyAvailableArbiter) {
             all.extend(generate_role(templates, versions, role)?);
         }
     }

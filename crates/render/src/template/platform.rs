@@ -2,6 +2,7 @@
 //!
 //! What it is not: the facts themselves (see ControllerConfig).
 
+use api::topology::ControlPlaneTopology;
 use api::v1::ControllerConfigSpec;
 use serde_json::Value;
 
@@ -47,7 +48,7 @@ const EXTERNAL_CLOUD: [&str; 10] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Platform {
     pub(crate) kind: String,
-    topology: String,
+    topology: Option<ControlPlaneTopology>,
     own_dns: bool,
     pub(crate) external_cloud: bool,
 }
@@ -64,7 +65,7 @@ impl Platform {
         let external = EXTERNAL_CLOUD.contains(&kind) || (kind == "External" && manager == Some("External"));
         Self {
             kind: kind.to_owned(),
-            topology: spec.control_plane_topology().to_owned(),
+            topology: spec.topology(),
             own_dns: dns == Some("ClusterHosted") && load_balancers_known(spec, &section),
             external_cloud: external,
         }
@@ -80,10 +81,20 @@ impl Platform {
             (matches!(kind, "AWS" | "GCP" | "Azure") && self.own_dns)
                 .then(|| "cloud-platform-alt-dns".to_owned()),
             Some(folder),
-            (self.topology == "SingleReplica").then(|| "sno".to_owned()),
-            (self.topology == "DualReplica").then(|| "two-node-with-fencing".to_owned()),
+            self.topology.and_then(layer).map(str::to_owned),
         ];
         layers.into_iter().flatten().collect()
+    }
+}
+
+/// The layer of a topology. `None`: it has none.
+fn layer(topology: ControlPlaneTopology) -> Option<&'static str> {
+    match topology {
+        ControlPlaneTopology::SingleReplica => Some("sno"),
+        ControlPlaneTopology::DualReplica => Some("two-node-with-fencing"),
+        ControlPlaneTopology::HighlyAvailable
+        | ControlPlaneTopology::HighlyAvailableArbiter
+        | ControlPlaneTopology::External => None,
     }
 }
 

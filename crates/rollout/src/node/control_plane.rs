@@ -14,7 +14,7 @@ use api::k8s::Taint;
 use api::names::label::{
     CONTROL_PLANE_ROLE as CONTROL_PLANE_LABEL, MASTER_ROLE as MASTER_LABEL, WORKER_ROLE as WORKER_LABEL,
 };
-use api::names::topology::SINGLE_REPLICA;
+use api::topology::ControlPlaneTopology;
 use std::sync::Arc;
 
 const NO_SCHEDULE: &str = "NoSchedule";
@@ -24,7 +24,8 @@ const NO_SCHEDULE: &str = "NoSchedule";
 /// that value; OpenShift sets it on them too.
 pub(crate) fn topology(node: &NodeView, facts: &Facts) -> Change<Arc<str>> {
     let (wanted, has) = (&facts.control_plane_topology, &node.control_plane_topology);
-    let is_single = |t: &Arc<str>| &**t == SINGLE_REPLICA;
+    let is_single =
+        |t: &Arc<str>| ControlPlaneTopology::parse(t) == Some(ControlPlaneTopology::SingleReplica);
     if facts.cluster == Cluster::Plain && is_single(wanted) && !is_control_plane(&node.labels) {
         return if has.as_ref().is_some_and(is_single) { Change::Remove } else { Change::Keep };
     }

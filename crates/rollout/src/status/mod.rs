@@ -140,8 +140,9 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
     };
     if let Some((status, text)) = layered_updating(input, &old_conditions, all_updated).filter(|_| rendered) {
         (updating, message) = (status, text);
-    } else if let Some(hold @ (Hold::MaxUnavailable(_) | Hold::PrefetchLimit(_) | Hold::ConfigMissing(_))) =
-        hold
+    }
+    // Also in a pool with an image of its own: what its build says does not say this.
+    if let Some(hold @ (Hold::MaxUnavailable(_) | Hold::PrefetchLimit(_) | Hold::ConfigMissing(_))) = hold
         && !all_updated
     {
         message = format!("{message}; held: {}", cut(&hold.to_string(), MAX_ANSWER_CHARS));

@@ -77,8 +77,10 @@ pub(super) fn layered_updating(
     let config = input.layering.config.as_ref()?;
     let paused = input.pool.spec.paused;
     let degraded = [RENDER_DEGRADED, NODE_DEGRADED, PINNED_IMAGE_SETS_DEGRADED];
-    if !paused && degraded.iter().any(|t| conditions::is_true(old, t)) {
-        return Some((false, "Pool update is held until its degraded condition is cleared".to_owned()));
+    let degraded: Vec<&str> = degraded.into_iter().filter(|t| conditions::is_true(old, t)).collect();
+    if !paused && !degraded.is_empty() {
+        // As the reference has it, although nodes go on: what holds them, if anything does, is told after this.
+        return Some((false, format!("Pool is degraded; see {}", degraded.join(" and "))));
     }
     let Some(build) = &input.layering.build else {
         let text = format!("waiting for an OS image build of MachineOSConfig {} to start", config.name);

@@ -6,7 +6,7 @@
 
 use crate::view::Names;
 use api::formats::text::cut;
-use api::names::state;
+use api::node_state::NodeState;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -35,13 +35,13 @@ pub enum DaemonState {
 
 impl DaemonState {
     pub(super) fn new(text: Option<&str>, names: &mut Names) -> Self {
-        match text {
-            None => Self::Absent,
-            Some(state::WORKING) => Self::Working,
-            Some(state::DONE) => Self::Done,
-            Some(state::DEGRADED) => Self::Degraded,
-            Some(state::UNRECONCILABLE) => Self::Unreconcilable,
-            Some(other) => Self::Other(names.get(&cut(other, MAX_STATE_CHARS))),
+        let Some(text) = text else { return Self::Absent };
+        match NodeState::parse(text) {
+            Some(NodeState::Working) => Self::Working,
+            Some(NodeState::Done) => Self::Done,
+            Some(NodeState::Degraded) => Self::Degraded,
+            Some(NodeState::Unreconcilable) => Self::Unreconcilable,
+            None => Self::Other(names.get(&cut(text, MAX_STATE_CHARS))),
         }
     }
 
@@ -55,10 +55,10 @@ impl fmt::Display for DaemonState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Absent => "no state",
-            Self::Working => state::WORKING,
-            Self::Done => state::DONE,
-            Self::Degraded => state::DEGRADED,
-            Self::Unreconcilable => state::UNRECONCILABLE,
+            Self::Working => NodeState::Working.text(),
+            Self::Done => NodeState::Done.text(),
+            Self::Degraded => NodeState::Degraded.text(),
+            Self::Unreconcilable => NodeState::Unreconcilable.text(),
             Self::Other(text) => text,
         })
     }

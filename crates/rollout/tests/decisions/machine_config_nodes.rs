@@ -73,6 +73,10 @@ fn a_step_is_written_once_and_changes_only_its_own_times() {
     let open: Vec<_> = updated.conditions.as_ref().unwrap().iter().filter(|c| c.status != "False").collect();
     assert_eq!(open.len(), 1, "a finished update leaves no step in progress");
     assert_eq!(condition(&updated, "Drained").message, "Action during update to v1: cordoned");
+    let again = Progress::of("Updated", "True", "done");
+    assert_eq!(step(Some(&updated), &again, 5), None, "what has ended is left as it is");
+    let twice = step(Some(&step(Some(&updated), &drained, 5).unwrap()), &again, 6).unwrap();
+    assert_eq!(condition(&twice, "Drained").message, "Action during update to v1: cordoned");
     let next = step(Some(&updated), &cordoned, 5).unwrap();
     assert_eq!(condition(&next, "Updated").status, "False");
     let refused = Progress::of("UpdatePrepared", "Unknown", "cannot be done to a running machine");

@@ -190,6 +190,32 @@ fn a_layered_pool_reports_the_state_of_its_build() {
 }
 
 #[test]
+fn a_layered_pool_says_what_holds_it_and_nothing_of_a_hold_that_there_is_not() {
+    let held = "; held: spec.maxUnavailable \"half\" is neither";
+    for (max, degraded, want) in [
+        (
+            json!("half"),
+            false,
+            ("True", "Pool is waiting for its nodes to apply the new OS image (MachineOSBuild mosb)"),
+        ),
+        (json!("half"), true, ("False", "Pool is degraded; see NodeDegraded and PinnedImageSetsDegraded")),
+        (json!(1), true, ("False", "Pool is degraded; see NodeDegraded and PinnedImageSetsDegraded")),
+    ] {
+        let is_held = max == json!("half");
+        let mut world = World::workers(max, vec![moved("a", "v0", "v0")]);
+        world.layering.insert("worker".to_owned(), image_of("A", BuildState::Succeeded, "A"));
+        if degraded {
+            let list = json!([{"type": "NodeDegraded", "status": "True"}, {"type": "PinnedImageSetsDegraded", "status": "True"}]);
+            world.pools[0].status.get_or_insert_default().conditions = serde_json::from_value(list).unwrap();
+        }
+        let (updating, message) = says(&status(&world), "Updating");
+        assert!(updating == want.0 && message.starts_with(want.1), "{updating}: {message}");
+        assert_eq!(message.contains("held"), is_held, "{message}");
+        assert_eq!(message.contains(held), is_held, "{message}");
+    }
+}
+
+#[test]
 fn a_status_has_certificates_and_the_stream() {
     let mut world = World::workers(json!(1), vec![moved("a", "v1", "v1")]);
     let cert = |bundle: &str| ControllerCertificate {

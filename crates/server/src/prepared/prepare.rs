@@ -13,6 +13,7 @@ use crate::refusal::SERVED;
 use crate::refusal::{Refusal, UnsupportedPart};
 use api::formats::text::hex;
 use api::names::annotation;
+use api::node_state::NodeState;
 use api::v1::MachineConfig;
 use ignition::{Config, File, Resource, Version};
 use serde_json::{Map, Value, json};
@@ -376,7 +377,7 @@ fn node_annotations(name: &str, image: Option<String>) -> Result<Vec<u8>, serde_
     for key in [annotation::CURRENT_CONFIG, annotation::DESIRED_CONFIG, annotation::FIRST_PIVOT_CONFIG] {
         map.insert(key.to_owned(), name.into());
     }
-    map.insert(annotation::STATE.to_owned(), api::names::state::DONE.into());
+    map.insert(annotation::STATE.to_owned(), NodeState::Done.text().into());
     if let Some(image) = image {
         for key in [annotation::CURRENT_IMAGE, annotation::DESIRED_IMAGE] {
             map.insert(key.to_owned(), image.clone().into());

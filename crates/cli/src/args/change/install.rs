@@ -16,7 +16,7 @@ pub(crate) struct Install {
     /// A pool to create; may be given several times [default: master and worker; with --image those of the settings]
     #[arg(long = "pool", value_name = "NAME")]
     pub(crate) pools: Vec<String>,
-    /// The address of the cluster's DNS service [default: that of Service kube-system/kube-dns, else 10.96.0.10]
+    /// The address of the cluster's DNS service [default: that of the cluster's DNS Service in kube-system, else 10.96.0.10]
     #[arg(long, value_name = "IP")]
     pub(crate) cluster_dns_ip: Option<std::net::IpAddr>,
     /// Run the operator as pods of this image; it installs and keeps everything else, as MachineConfigOperator cluster says

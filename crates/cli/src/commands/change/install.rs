@@ -11,7 +11,7 @@ use crate::{connect, exit, output};
 use anyhow::{Context, bail};
 use ipnet::IpNet;
 use operator::install::controller_config_values::ControllerConfigValues;
-use operator::install::{Request, Step, Target, carry_out, prepare};
+use operator::install::{Request, Step, Target, carry_out, moved_api_server, prepare};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -52,6 +52,13 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
     };
     let target = cluster.as_ref().map(|(client, url, ca)| Target { client, url, ca });
     let (options, steps) = Box::pin(prepare(&request, target)).await?;
+    if let Some([before, after]) = moved_api_server(&options, &steps) {
+        eprintln!(
+            "mco: machines will reach the cluster at {after}, as this kubeconfig does, and no longer at {before}: pass \
+             --api-server-url if that is not meant. The config server's certificate keeps the name, for machines that were \
+             provisioned before"
+        );
+    }
     let Some((client, ..)) = cluster.filter(|_| !a.dry_run) else {
         match a.output_dir {
             Some(folder) => write_files(&folder, &steps)?,

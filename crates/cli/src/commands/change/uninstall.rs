@@ -26,11 +26,10 @@ pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
     plan.check_begin(a.restore_hosts, a.force)?;
     if !a.yes {
         output::write(&lines(&hosts, &plan))?;
-        match confirm("This deletes all MachineConfigs and pools, too. Continue?")? {
+        let also = plan.also_deletes();
+        match confirm(&format!("This deletes {also}. Continue?"))? {
             None => {
-                eprintln!(
-                    "mco: nothing was removed: this deletes all MachineConfigs and pools, too. Add --yes"
-                );
+                eprintln!("mco: nothing was removed: this deletes {also}. Add --yes");
                 return Ok(exit::USAGE);
             }
             Some(false) => return Ok(exit::FINDINGS),
@@ -46,6 +45,8 @@ pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
         let tell = |step| drop(output::write(&format!("{step}\n")));
         kept = restore_hosts(&client, limit, a.force, tell).await?;
         plan = operator::uninstall::plan(&find(&client).await?);
+        // That takes long, and somebody may have put a Secret there meanwhile.
+        plan.check_begin(a.restore_hosts, a.force)?;
     }
     // The removal continues after its output was closed.
     let remains =
@@ -76,6 +77,32 @@ pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
 fn lines(hosts: &[NodeToRestore], plan: &Plan) -> String {
     let hosts = hosts.iter().map(|h| format!("{h}\n"));
     let actions = plan.actions.iter().map(|a| format!("{a}\n"));
+    let lost = plan.lost.iter().map(|l| format!("goes with the namespace: {l}, which somebody else made\n"));
     let stays = plan.stays.iter().map(|s| format!("stays: {s}\n"));
-    hosts.chain(actions).chain(stays).chain(plan.busy.iter().map(|b| format!("busy: {b}\n"))).collect()
+    hosts
+        .chain(actions)
+        .chain(lost)
+        .chain(stays)
+        .chain(plan.busy.iter().map(|b| format!("busy: {b}\n")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use operator::uninstall::Lost;
+
+    #[test]
+    fn what_goes_with_a_namespace_is_listed() {
+        let lost = Lost {
+            kind: "Secret".to_owned(),
+            namespace: "openshift-machine-config-operator".to_owned(),
+            name: "os-signing".to_owned(),
+        };
+        let plan = Plan { lost: vec![lost], stays: vec!["x".to_owned()], ..Plan::default() };
+        assert_eq!(
+            lines(&[], &plan),
+            "goes with the namespace: Secret os-signing, which somebody else made\nstays: x\n"
+        );
+    }
 }

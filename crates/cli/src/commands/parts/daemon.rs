@@ -79,7 +79,7 @@ pub(crate) fn recover(a: &DaemonRecover) -> anyhow::Result<u8> {
 /// How often a trial is checked: a confirmation in another session is seen within this time.
 const LOOK: Duration = Duration::from_millis(500);
 
-pub(crate) fn try_here(a: &DaemonTry) -> anyhow::Result<u8> {
+pub(crate) fn try_on_host(a: &DaemonTry) -> anyhow::Result<u8> {
     let (origin, config) = one(&a.file)?;
     let config = daemon::read_config(&origin, &config.to_string())?;
     let within = a.confirm_within.unsigned_abs();

@@ -1,8 +1,8 @@
 //! The drain pass: carries out `rollout::drain::plan` for one node and its pods.
 //!
-//! Flow: a node with an open request is looked at once. If pods have to leave, it gets a session: a watch of its pods,
-//! and a watch of the disruption budgets, which all sessions share. Every change of the node, its pods or the budgets
-//! makes the node dirty. A pass plans, sends the node's patch, then all evictions at once, and records their answers
+//! Flow: a node with an open request is looked at once. If pods have to leave, it gets a session (see `session`): a watch of
+//! its pods, and a watch of the disruption budgets, which all sessions share. Every change of the node, its pods or the
+//! budgets makes the node dirty. A pass plans, sends the node's patch, then all evictions at once, and records their answers
 //! for the next plan. A node without a request costs one look at its annotations.
 //!
 //! Guarantees: pods are listed only after the node was seen cordoned, with a consistent read. Dropping a session at any
@@ -10,8 +10,8 @@
 //!
 //! What it is not: the choice of pods, of waits, or of what is reported.
 
-use crate::cache::store::{Change, Store};
-use crate::cache::watch::{OnChange, Presence, WatchedApi, follow};
+mod session;
+
 use crate::change::{Changed, DirtyKeys, Effects, KnownObjects};
 use crate::flight::nodes::{PATCHES_IN_FLIGHT, PATIENCE, PatchOf, send};
 use crate::flight::refusals::Topic;
@@ -25,28 +25,21 @@ use crate::queue::{Outcome, Pass, Spacing, Work};
 use crate::rights::Right;
 use crate::shared::Shared;
 use crate::watches::inputs;
-use api::k8s::{Pod, PodDisruptionBudget};
 use client::{CallError, call};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod as WholePod;
 use kube::Api;
-use kube::api::{DeleteParams, EvictParams, ListParams, Preconditions};
-use kube::runtime::watcher;
-use rollout::drain::{self, Answer, Drain, DrainLimit, DrainPlan, Evict, Request};
+use kube::api::{DeleteParams, EvictParams, Preconditions};
+use rollout::drain::{self, Answer, DrainLimit, DrainPlan, Evict, Request};
 use rollout::view::{BudgetView, NodeView, PodView};
 use rollout::{NodePatch, TroubleOf};
-use std::collections::HashMap;
+use session::{Session, Sessions};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-use tokio::sync::Semaphore;
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Evictions of one node in flight at once; a node rarely runs more than 110 pods.
 const IN_FLIGHT: usize = 64;
-
-/// Lists of single nodes' pods in flight at once. Each request in flight holds a connection with its buffers.
-const LOOKS_IN_FLIGHT: usize = 16;
 
 /// How long a pass waits for the first list of pods; after that, the next change calls it again.
 const FIRST_LIST: Duration = Duration::from_millis(200);
@@ -77,44 +70,23 @@ pub(crate) const PASS: Descriptor = Descriptor {
 fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKeys) {
     match changed {
         Changed::Node(change) => marks.mark(Pass::Drain, &change.name),
+        Changed::DrainLimits(nodes) => {
+            marks.mark_all(Pass::Drain, nodes.iter().map(|node| node.to_string()));
+        }
         Changed::TermBegins => marks.mark_all(Pass::Drain, known.stores.nodes.names()),
         _ => {}
-    }
-}
-
-/// A watch and the objects that it delivers; dropping it ends the watch.
-struct Watched<T> {
-    store: Arc<Store<T>>,
-    _stop: DropGuard,
-}
-
-/// A node's drain.
-struct Session {
-    state: Drain,
-    pods: Option<Arc<Watched<PodView>>>,
-    budgets: Option<Arc<Watched<BudgetView>>>,
-    refused: Option<String>,
-}
-
-impl Session {
-    fn new() -> Self {
-        Self { state: Drain::Idle, pods: None, budgets: None, refused: None }
     }
 }
 
 /// The drain pass and its sessions.
 pub(crate) struct Drains {
     shared: Arc<Shared>,
-    sessions: Mutex<HashMap<String, Session>>,
-    budgets: Mutex<Weak<Watched<BudgetView>>>,
-    /// Permits for lists of a node's pods (see [`LOOKS_IN_FLIGHT`]).
-    looks: Semaphore,
+    sessions: Sessions,
 }
 
 impl Drains {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let looks = Semaphore::new(LOOKS_IN_FLIGHT);
-        Self { shared, sessions: Mutex::default(), budgets: Mutex::new(Weak::new()), looks }
+        Self { sessions: Sessions::new(shared.clone()), shared }
     }
 
     /// One pass over one node.
@@ -130,10 +102,9 @@ impl Drains {
             return Outcome::Done;
         }
         // One key never runs twice at once, so the pass can take the session out while it runs.
-        let session = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
-        let mut session = session.unwrap_or_else(Session::new);
+        let mut session = self.sessions.take(&name).unwrap_or_else(Session::new);
         let outcome = self.step(&node, &mut session).await;
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).insert(name, session);
+        self.sessions.put_back(name, session);
         outcome
     }
 
@@ -141,7 +112,7 @@ impl Drains {
         let draining = matches!(Request::of(node), Request::Drain(_)) && node.unschedulable;
         if draining && session.pods.is_none() {
             // If nothing has to leave, one look is enough, and the drain is over.
-            let pods = match self.list_pods(&node.name).await {
+            let pods = match self.sessions.list_pods(&node.name).await {
                 Ok(pods) => pods,
                 Err(error) => {
                     let outcome = outcome_of(&error);
@@ -158,8 +129,8 @@ impl Drains {
             }
         }
         if draining {
-            let pods = session.pods.get_or_insert_with(|| self.watch_pods(&node.name)).clone();
-            let budgets = session.budgets.get_or_insert_with(|| self.watch_budgets()).clone();
+            let pods = session.pods.get_or_insert_with(|| self.sessions.watch_pods(&node.name)).clone();
+            let budgets = session.budgets.get_or_insert_with(|| self.sessions.watch_budgets()).clone();
             let listed = async { tokio::join!(pods.store.synced(), budgets.store.synced()) };
             if tokio::time::timeout(FIRST_LIST, listed).await.is_err() {
                 if let Some(why) = pods.store.trouble().or_else(|| budgets.store.trouble()) {
@@ -175,74 +146,6 @@ impl Drains {
         let budgets: Vec<&BudgetView> = budgets.iter().map(AsRef::as_ref).collect();
         let plan = drain::plan_within(self.limit(node), node, &pods, &budgets, &session.state, now().0);
         self.carry_out(node, session, plan).await
-    }
-
-    /// The pods of one node, read consistently.
-    async fn list_pods(&self, node: &str) -> Result<Vec<PodView>, CallError> {
-        // The semaphore is never closed; and without a permit the list would merely be requested earlier.
-        let _place = self.looks.acquire().await;
-        let api = Api::<Pod>::all(self.shared.client.clone());
-        let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
-        let list = call(|| format!("list of the pods of node {node}"), api.list(&params)).await?;
-        let mut names = self.shared.names.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(list.items.iter().map(|pod| PodView::from_pod(pod, &mut names)).collect())
-    }
-
-    /// The pods of one node, watched as long as its session lasts.
-    fn watch_pods(&self, node: &str) -> Arc<Watched<PodView>> {
-        let shared = self.shared.clone();
-        let keep = move |pod: Pod| {
-            let mut names = shared.names.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(PodView::from_pod(&pod, &mut names))
-        };
-        let (shared, name) = (self.shared.clone(), node.to_owned());
-        let changed = move |_: &Change<PodView>| shared.queues.of(Pass::Drain).mark(name.clone());
-        let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-        let api = WatchedApi::new(&self.shared.client, Api::<Pod>::all);
-        self.watch("Pod", api, config, keep, Box::new(changed))
-    }
-
-    /// The budgets of all namespaces, watched as long as any node drains.
-    fn watch_budgets(&self) -> Arc<Watched<BudgetView>> {
-        let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(watched) = budgets.upgrade() {
-            return watched;
-        }
-        let shared = self.shared.clone();
-        let keep = move |budget: PodDisruptionBudget| {
-            let mut names = shared.names.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(BudgetView::from_budget(&budget, &mut names))
-        };
-        let shared = self.shared.clone();
-        let changed = move |_: &Change<BudgetView>| {
-            let open = shared.stores.nodes.all().into_iter().filter(|n| Request::of(n) != Request::None);
-            shared.queues.of(Pass::Drain).mark_all(open.map(|n| n.name.to_string()));
-        };
-        let api = WatchedApi::new(&self.shared.client, Api::<PodDisruptionBudget>::all);
-        let watched =
-            self.watch("PodDisruptionBudget", api, watcher::Config::default(), keep, Box::new(changed));
-        *budgets = Arc::downgrade(&watched);
-        watched
-    }
-
-    fn watch<K, T>(
-        &self,
-        kind: &str,
-        api: WatchedApi<K>,
-        config: watcher::Config,
-        keep: impl Fn(K) -> Result<T, String> + Send + 'static,
-        on_change: OnChange<T>,
-    ) -> Arc<Watched<T>>
-    where
-        K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
-        T: Send + Sync + 'static,
-    {
-        let (store, stop) = (Arc::new(Store::default()), CancellationToken::new());
-        let (kind, into, token) = (kind.to_owned(), store.clone(), stop.clone());
-        tokio::spawn(async move {
-            follow(api, config, kind, Presence::Required, &into, keep, on_change, token).await;
-        });
-        Arc::new(Watched { store, _stop: stop.drop_guard() })
     }
 
     /// How long the node's drain may take.
@@ -269,7 +172,7 @@ impl Drains {
             && let Err(error) = self.send(&node.name, patch).await
         {
             // A conflict passes by itself. One that lasts is reported like any other refusal.
-            let words = self.shared.troubles.due_message(&tried(&node.name), &error);
+            let words = self.shared.troubles.due_message(&failure_key(&node.name), &error);
             let outcome = match words {
                 Some(words) => Outcome::Failed(words),
                 None => outcome_of(&error),
@@ -283,7 +186,7 @@ impl Drains {
             }
             return outcome;
         }
-        self.shared.troubles.resolved(&tried(&node.name));
+        self.shared.troubles.resolved(&failure_key(&node.name));
         self.report_problem(&node.name, plan.over.clone());
         session.state = plan.state;
         for event in &plan.events {
@@ -365,9 +268,9 @@ impl Drains {
     }
 
     fn end(&self, name: &str) -> bool {
-        self.shared.troubles.resolved(&tried(name));
+        self.shared.troubles.resolved(&failure_key(name));
         self.report_problem(name, None);
-        let ended = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        let ended = self.sessions.take(name);
         self.shared.metrics.drain_err.remove(&labels::Node { node: name.to_owned() });
         self.shared.metrics.drain_waits.set(name, false);
         ended.is_some()
@@ -384,7 +287,7 @@ impl Drains {
 }
 
 /// The key of a node's patch in [`crate::flight::refusals::CurrentFailures`].
-fn tried(node: &str) -> String {
+fn failure_key(node: &str) -> String {
     format!("drain {node}")
 }
 

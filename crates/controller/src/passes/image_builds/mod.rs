@@ -5,7 +5,7 @@
 //! What it is not: a decision, or the rollout of an image. It reads no Secret: those to pull and push with are mounted into the
 //! Job's pod by name.
 
-mod ask;
+mod uncached_facts;
 mod write;
 
 use crate::cache::store::Item;
@@ -34,6 +34,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use uncached_facts::UncachedFacts;
 
 /// The descriptor of this pass.
 pub(crate) const PASS: Descriptor = Descriptor {
@@ -227,8 +228,8 @@ async fn carry_out(shared: &Shared, pool: &str) -> Result<Carried, CallError> {
     }
     snapshot.count(shared, pool);
     let now = now();
-    let ask::Asked { reports, absent, bases: found, why_not_started, again } =
-        ask::ask(shared, &mut snapshot, &now).await?;
+    let UncachedFacts { reports, absent, bases: found, why_not_started, again } =
+        uncached_facts::read(shared, &mut snapshot, &now).await?;
     let base = |config: &'_ Config| match config {
         Config::Rendered(rendered) => rendered.base.clone(),
         Config::Source(object) => Base::of(object),

@@ -9,6 +9,7 @@ use crate::io::image_metrics::ImageNodes;
 use crate::io::{labels, metrics};
 use crate::shared::Shared;
 use api::events::ControllerEvent;
+use api::topology::ControlPlaneTopology;
 use api::v1::MachineConfigPool;
 use rollout::{NoPool, RolloutPlan, Step};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -103,7 +104,8 @@ impl Report {
         // On clusters without an Infrastructure of their own nobody provides boot images, and there is nothing to report.
         let applies = stores.controller_config().is_some_and(|c| {
             c.spec.copies_infrastructure()
-                && !["", "SingleReplica"].contains(&c.spec.control_plane_topology())
+                && !c.spec.control_plane_topology().is_empty()
+                && c.spec.topology() != Some(ControlPlaneTopology::SingleReplica)
                 && c.spec.platform_type() != "BareMetal"
         });
         metrics.boot_image_skew.set(i64::from(unwatched && applies));

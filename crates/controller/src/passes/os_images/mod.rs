@@ -16,7 +16,7 @@ use crate::rights::Right;
 use crate::shared::Shared;
 use crate::watches::inputs;
 use access::settings;
-use api::images::os_image::{OsImage, is_by_digest, is_in_registry};
+use api::images::os_image::{BOOTABLE_LABELS, OsImage, is_by_digest, is_in_registry};
 use api::names::own;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use client::{CallError, call, jitter};
@@ -137,10 +137,18 @@ impl Inspector {
         let url = config.os_image_url();
         let found = OsImage::read(rendered.metadata.annotations.as_ref(), url);
         let (unseen, in_use) = (rollout::skips_inspection(&pool), self.in_use(rendered, url));
+        let tell = |why| shared.report_problem(Topic::OsImage, TroubleOf::Pool(name.as_str().into()), why);
         let (next, again) = match next(unseen, url, found.as_ref(), in_use) {
-            Next::Nothing => return Outcome::Done,
+            // Nothing is written, so a write that was refused before is no problem any more.
+            Next::Nothing => {
+                tell(None);
+                return Outcome::Done;
+            }
             // When the last of them leaves no pass is asked for, and the next node waits for a look.
-            Next::Follow => return Outcome::After(ASK_AGAIN.mul_f64(1.0 + jitter() / 2.0)),
+            Next::Follow => {
+                tell(None);
+                return Outcome::After(ASK_AGAIN.mul_f64(1.0 + jitter() / 2.0));
+            }
             Next::Same(same) => (same, false),
             Next::Inspect => {
                 let looked = self.inspect(config_name, url).await;
@@ -156,7 +164,7 @@ impl Inspector {
                 e.chain()
             )
         });
-        shared.report_problem(Topic::OsImage, TroubleOf::Pool(name.as_str().into()), why);
+        tell(why);
         match written {
             Ok(()) if again => {
                 // Nobody waits for an image by its digest.
@@ -234,10 +242,9 @@ fn judged(of: OsImage, facts: Result<Arc<ImageFacts>, RegistryError>) -> OsImage
             let refused = match &facts.bootable_by {
                 Some(_) => String::new(),
                 None if facts.is_extensions() => "it is an image of extensions, not an OS image".to_owned(),
-                None => format!(
-                    "none of its labels {} says that a node can boot it",
-                    registry::BOOTABLE.join(", ")
-                ),
+                None => {
+                    format!("none of its labels {} says that a node can boot it", BOOTABLE_LABELS.join(", "))
+                }
             };
             let architectures = facts.architectures.clone();
             OsImage { image: facts.image.clone(), architectures, size: facts.size, refused, ..of }

@@ -33,14 +33,19 @@ async fn fake_registry(labels: Value) -> (String, Digest) {
     (address, digest)
 }
 
-/// One pass over a pool whose next config has this image. Returns what it wrote, and what follows.
-async fn pass(url: &str, registry: &str) -> (Vec<OsImage>, Outcome) {
-    let rendered = json!({
+/// The pool's next config with this image.
+fn rendered(url: &str, registry: &str) -> Value {
+    json!({
         "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
         "metadata": {"name": "rendered-worker-a", "uid": "u", "resourceVersion": "1", "ownerReferences": [
             {"apiVersion": "v1", "kind": "MachineConfigPool", "name": "worker", "uid": "u", "controller": true}]},
         "spec": {"osImageURL": url, "config": insecure(registry)},
-    });
+    })
+}
+
+/// One pass over a pool whose next config has this image. Returns what it wrote, and what follows.
+async fn pass(url: &str, registry: &str) -> (Vec<OsImage>, Outcome) {
+    let rendered = rendered(url, registry);
     let written = Arc::new(Mutex::new(vec![]));
     let (log, object) = (written.clone(), rendered.clone());
     let shared = Arc::new(shared(move |request| {
@@ -96,6 +101,26 @@ async fn what_no_node_can_boot_is_refused_and_a_registry_that_is_away_is_asked_a
     assert!(written[0].unknown.contains("cannot be reached") && written[0].image.is_empty(), "{written:?}");
     let (written, outcome) = pass("short:1", "q.io").await;
     assert!(matches!(outcome, Outcome::Done) && written.is_empty());
+}
+
+#[tokio::test]
+async fn a_write_that_was_refused_is_no_problem_when_nothing_is_written_any_more() {
+    // The second one is an image whose tag the pool's node follows.
+    for (url, follows) in [("short:1", false), ("q.io/os:1", true)] {
+        let shared = Arc::new(shared(|_| None));
+        put_pool(&shared);
+        let config = Config::new(serde_json::from_value(rendered(url, "q.io")).unwrap());
+        shared.stores.configs.apply("rendered-worker-a".to_owned(), item(config));
+        let node = json!({"metadata": {"name": "n", "annotations": {
+            "machineconfiguration.openshift.io/currentConfig": "rendered-worker-a"}}});
+        let node = NodeView::from_node(&serde_json::from_value(node).unwrap());
+        shared.stores.nodes.apply("n".to_owned(), item(node));
+        shared.report_problem(Topic::OsImage, TroubleOf::Pool("worker".into()), Some("refused".to_owned()));
+        let inspector = Inspector { shared: shared.clone(), cache: Cache::default() };
+        let outcome = inspector.pass("worker".to_owned()).await;
+        assert_eq!(matches!(outcome, Outcome::After(_)), follows, "{url}: {outcome:?}");
+        assert_eq!(shared.side_problems.all(), [], "{url}");
+    }
 }
 
 #[test]

@@ -90,6 +90,13 @@ fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKe
                 marks.mark_all(Pass::Render, pools_of(&change.name, config, known));
             }
         }
+        // The config may have been deleted before the pool named it. If it is deleted from now on, that change marks the pool.
+        Changed::ConfigNamed(name) => {
+            let pool = known.stores.pools.get(name);
+            if pool.is_some_and(|p| known.stores.configs.get(&p.spec.configuration.name).is_none()) {
+                marks.mark(Pass::Render, name);
+            }
+        }
         Changed::Setting(kind) if [STREAMS, FEATURE_GATE, MACHINE_CONFIGURATION].contains(kind) => {
             marks.mark_all(Pass::Render, all());
         }
@@ -233,7 +240,8 @@ impl Rendering {
     async fn has_begun(&self, pool: &MachineConfigPool) -> Result<(), WriteError> {
         let conditions = pool.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
         if !conditions.iter().any(|c| {
-            c.type_ == pool_condition::RENDER_DEGRADED && c.reason == RenderReason::NotStarted.text()
+            c.type_ == pool_condition::RENDER_DEGRADED
+                && RenderReason::named(&c.reason) == Some(RenderReason::NotStarted)
         }) {
             return Ok(());
         }
@@ -279,18 +287,16 @@ impl Rendering {
             configs.iter().filter_map(|c| c.source()).map(AsRef::as_ref).collect();
         let prerequisites = &self.shared.prerequisites;
         let templates = || prerequisites.templates.check(&controller_config, pool, &sources);
-        for (prerequisite, asks) in [
+        for (prerequisite, then) in [
             (prerequisites.version.check(&controller_config, &self.shared.versions.raw), None),
-            (templates(), Some(Pass::Templates)),
+            // The template pass will restore them, and their change makes this pool dirty again.
+            (templates(), Some(Changed::TemplatesNotStored)),
             (prerequisites.settings.check(&name), None),
         ] {
             match prerequisite {
                 Prerequisite::Met => {}
                 Prerequisite::Wait(what) => {
-                    if let Some(pass) = asks {
-                        // That pass will restore them, and their change makes this pool dirty again.
-                        self.shared.queues.of(pass).mark(CONTROLLER_CONFIG.to_owned());
-                    }
+                    then.iter().for_each(|changed| self.shared.changed(changed));
                     return Ok(Err(NotRendered::NotYet(what.to_owned())));
                 }
                 Prerequisite::Refuse { reason, message } => {

@@ -4,13 +4,13 @@
 //! What it is not: what is rendered (see the pass), or the annotation of a pin (see `rollout::pinned_config`).
 
 use crate::cache::trimmed::Config;
+use crate::change::Changed;
 use crate::flight::WriteContext as _;
 use crate::flight::pools::set_condition;
 use crate::flight::refusals::WriteError;
 use crate::io::clock::now;
 use crate::io::events::{Source, reference, release_version};
 use crate::io::labels;
-use crate::queue::Pass;
 use crate::shared::Shared;
 use api::conditions::Condition;
 use api::events::ControllerEvent;
@@ -159,12 +159,7 @@ pub(super) async fn name_config(
         .await?;
         tracing::info!(pool = pool_name, config = name, was = have.name, "rendered");
         shared.pool_answer(answer);
-        if shared.stores.configs.get(&name).is_none() {
-            // It was deleted before the pool named it. If it is deleted from now on, that change marks the
-            // pool.
-            shared.queues.of(Pass::Render).mark(pool_name.clone());
-        }
-        shared.queues.of(Pass::Garbage).mark(pool_name.clone());
+        shared.changed(&Changed::ConfigNamed(&pool_name));
     }
     Ok(())
 }

@@ -132,3 +132,32 @@ fn the_default_is_one_of_the_streams() {
         }
     }
 }
+
+#[test]
+fn a_default_that_was_changed_after_the_fill_is_followed() {
+    let stream = |name: &str| json!({"name": name, "osImage": "o", "osExtensionsImage": "e"});
+    let object = |from: Option<&str>, spec: &str, streams: Value| {
+        json!({
+            "metadata": {"annotations": {own::STREAMS_FROM: from}}, "spec": {"defaultStream": spec},
+            "status": {"availableStreams": streams, "defaultStream": "rhel-9"},
+        })
+    };
+    let both = || json!([stream("rhel-10"), stream("rhel-9")]);
+    for (about, object, want) in [
+        ("another one", object(Some("a"), "rhel-10", both()), Ok(Some("rhel-10"))),
+        ("the same", object(Some("a"), "rhel-9", both()), Ok(None)),
+        ("none", object(Some("a"), "", both()), Ok(None)),
+        (
+            "not listed",
+            object(Some("a"), "rhel-8", both()),
+            Err("\"rhel-8\"; the images have the streams rhel-10, rhel-9"),
+        ),
+        ("somebody else's status", object(None, "rhel-10", both()), Ok(None)),
+        ("not filled", object(Some("a"), "rhel-10", json!([])), Ok(None)),
+    ] {
+        match (changed_default(&object), want) {
+            (Err(why), Err(want)) => assert!(why.contains(want), "{about}: {why}"),
+            (got, want) => assert_eq!(got, want.map_err(str::to_owned), "{about}"),
+        }
+    }
+}

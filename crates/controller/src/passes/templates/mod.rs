@@ -83,7 +83,10 @@ fn marked_by(changed: &Changed<'_>, known: KnownObjects<'_>, marks: &mut DirtyKe
         }
         // Templates contain TLS versions.
         Changed::Setting(kind) => *kind == API_SERVER,
-        Changed::ControllerConfig(_) | Changed::TemplateInput | Changed::TermBegins => true,
+        Changed::ControllerConfig(_)
+        | Changed::TemplateInput
+        | Changed::TemplatesNotStored
+        | Changed::TermBegins => true,
         _ => false,
     };
     if concerns {

@@ -5,11 +5,14 @@
 use super::files::put;
 use super::kubeconfig_ca::{ca_of, rotation, with_ca};
 use client::chain;
+use host::paths::KUBELET_RESTART;
 use host::{Attributes, PathState, Root};
 use serde_json::Value;
 
 /// Mode and owner of a new kubeconfig, which holds a token.
 const SECRET: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
+/// Mode and owner of the mark that the kubelet has to be restarted.
+const MARK: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 /// How many links in a row are followed to a kubeconfig.
 const LINKS: u32 = 8;
 
@@ -26,7 +29,8 @@ pub(super) struct TakeOver {
     pub(super) at_once: bool,
 }
 
-/// Writes the CA to the kubeconfigs that lack a part of it.
+/// Writes the CA to the kubeconfigs that lack a part of it. If the kubelet must read it now, [`KUBELET_RESTART`] exists from then on,
+/// also where a later kubeconfig cannot be written.
 pub(super) fn take_over(root: &Root, paths: &[String], bundle: &[u8]) -> Result<TakeOver, String> {
     let read = |path: &str| -> Result<Option<Value>, String> {
         let text = root.text(path).map_err(|e| chain(&e))?;
@@ -56,6 +60,10 @@ pub(super) fn take_over(root: &Root, paths: &[String], bundle: &[u8]) -> Result<
         let Some(new) = with_ca(kubeconfig, &rotation.ca) else { continue };
         let text = api::formats::yaml::to_string(&new).map_err(|_| format!("{path} cannot be rewritten"))?;
         tracing::info!(path, certificates = ?rotation.new, "new signers of the API server");
+        if rotation.at_once {
+            // First: this process may end before the restart, and the next one finds the kubeconfig as it should be.
+            put(root, KUBELET_RESTART, b"", MARK).map_err(|e| chain(&e))?;
+        }
         if put(root, path, text.as_bytes(), SECRET).map_err(|e| chain(&e))? {
             taken.written.push(path.clone());
             taken.at_once |= rotation.at_once;
@@ -159,5 +167,22 @@ pub(super) mod tests {
         write(dir.path(), "/etc/kubernetes/kubeconfig", "token: [hush");
         let why = take_over(&root, &paths, &bundle(&new)).unwrap_err();
         assert!(why.contains("/etc/kubernetes/kubeconfig") && !why.contains("hush"), "{why}");
+    }
+
+    #[test]
+    fn a_kubeconfig_that_cannot_be_read_hides_no_restart_that_another_one_needs() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = mk_root(dir.path());
+        let old = mk_pem("old");
+        let both = ["/etc/kubernetes/kubelet.conf".to_owned(), "/etc/kubernetes/kubeconfig".to_owned()];
+        write(dir.path(), &both[0], &mk_kubeconfig(&old));
+        write(dir.path(), &both[1], "token: [hush");
+        let is_marked = || !root.found(KUBELET_RESTART).unwrap().is_absent();
+        let can_wait = format!("{old}{}", mk_pem("kube-apiserver-lb-signer"));
+        take_over(&root, &both, can_wait.as_bytes()).unwrap_err();
+        assert!(!is_marked(), "this signer can wait");
+        let bundle = format!("{old}{}", mk_pem("service-signer"));
+        take_over(&root, &both, bundle.as_bytes()).unwrap_err();
+        assert!(is_marked());
     }
 }

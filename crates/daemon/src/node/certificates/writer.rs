@@ -53,7 +53,8 @@ pub(crate) struct Writer {
     place: CertificateHost,
     /// Signals a change of the node's config, which may have overwritten one of the files.
     updates: NodeUpdates,
-    /// Whether the kubelet must be restarted to read a CA that is already on the disk.
+    /// Whether the kubelet must be restarted before long to read a CA that is already on the disk. What cannot wait is on the disk,
+    /// too ([`host::paths::KUBELET_RESTART`]).
     restart_owed: bool,
     /// What the object said when the API server's CA was last read. Kept here and not on the Node, so that a write that
     /// fails hides no rotation. `None`: this process has not read it yet, and a rotation may have come and gone before.
@@ -211,7 +212,7 @@ impl Writer {
             };
         }
         // A kubelet that has not read the new CA would reject the API server's certificate.
-        if self.restart_owed
+        if (self.restart_owed || self.must_restart_kubelet().unwrap_or_default())
             && let Err(why) = self.restart_kubelet().await
         {
             tracing::warn!(%why, "the kubelet has not read the API server's new CA; restart it");

@@ -1,6 +1,8 @@
 //! The drain and the reboot of an update, decided step by step on plain values.
 
 use super::*;
+use api::k8s::Node;
+use api::topology::ControlPlaneTopology;
 
 #[test]
 fn an_update_with_drain_and_reboot_waits_once_and_writes_three_times() {
@@ -146,7 +148,7 @@ fn a_drained_node_reboots_after_a_time_limit_when_the_reboot_cannot_be_announced
     };
     let uncordoned: Bend = |v| v.node.unschedulable = false;
     let single: Bend = |v| {
-        v.node = NodeFacts { topology: "SingleReplica".into(), ..v.node.clone() };
+        v.node.topology = Some(ControlPlaneTopology::SingleReplica);
         (v.node.unschedulable, v.node.last_applied_drain) = (false, String::new());
     };
     let elsewhere: Bend = |v| v.disk.current = Some("c".into());
@@ -238,8 +240,33 @@ fn a_container_counts_as_rebooted_when_its_kubelet_has_reported_since_the_boot()
 #[test]
 fn a_single_replica_control_plane_is_not_drained() {
     let mut view = with_prepared(mk_view("a", "a", "b", "Working"), "a", "b", REBOOT);
-    view.node.topology = "SingleReplica".into();
+    view.node.topology = Some(ControlPlaneTopology::SingleReplica);
     assert_eq!(step(&view), Action::Apply(pair("a", "b")));
+}
+
+#[test]
+fn a_node_says_by_its_annotations_whether_it_is_drained_and_whether_it_reboots() {
+    let facts = |key: &str, value: &str| {
+        let mut node = Node::default();
+        node.metadata.annotations = Some([(key.to_owned(), value.to_owned())].into());
+        NodeFacts::of(&node)
+    };
+    for (topology, drains) in [
+        ("SingleReplica", false),
+        ("HighlyAvailable", true),
+        ("HighlyAvailableArbiter", true),
+        ("DualReplica", true),
+        ("External", true),
+        ("of another version", true),
+        ("", true),
+    ] {
+        assert_eq!(facts(a::CONTROL_PLANE_TOPOLOGY, topology).drains(), drains, "{topology}");
+    }
+    for (action, reboots) in [("Rebooting", true), ("of another version", false), ("", false)] {
+        assert_eq!(facts(a::POST_CONFIG_ACTION, action).announces_reboot(), reboots, "{action}");
+    }
+    let nothing = NodeFacts::of(&Node::default());
+    assert!(nothing.drains() && !nothing.announces_reboot());
 }
 
 #[test]

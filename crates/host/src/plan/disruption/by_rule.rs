@@ -272,8 +272,9 @@ impl ByTable {
         let RowApplied { row, way, notes, record } = taken;
         self.notes.extend(notes);
         self.record.extend(record);
-        let rule = Rule::Table { row: row.to_owned() };
+        let rule = Rule::Table { row: row.to_owned(), at_each_use: way == TakesEffect::AtEachUse };
         let cost = match way {
+            TakesEffect::AtEachUse => "nothing".to_owned(),
             TakesEffect::Userspace => {
                 self.userspace.push(what.to_owned());
                 "a restart of userspace (soft reboot)".to_owned()

@@ -19,7 +19,7 @@ pub(crate) struct Changes {
     pub(crate) drifted_units: BTreeSet<String>,
     /// Whether keys or password of the core user changed.
     pub(crate) passwd: bool,
-    /// Whether the change of the operating system can take effect without a reboot, by [`crate::plan::live`].
+    /// Whether the change of the operating system can take effect without a reboot, by [`crate::plan::live_extensions`].
     pub(crate) live: bool,
 }
 

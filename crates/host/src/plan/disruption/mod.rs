@@ -76,6 +76,10 @@ pub enum Rule {
     Table {
         /// The row.
         row: String,
+        /// What the row is about is read at each use, so a change costs every host nothing. What other rows cost depends on the
+        /// host.
+        #[serde(skip)]
+        at_each_use: bool,
     },
     /// A row of the table that does not apply here.
     NotHere {
@@ -102,7 +106,7 @@ impl fmt::Display for RuleDecision {
                 write!(f, "by the policy for {policy} of MachineConfiguration cluster")
             }
             Rule::BuiltIn { policy } => write!(f, "by the built-in policy for {policy}"),
-            Rule::Table { row } => write!(f, "by row \"{row}\" of the table of changes without a reboot"),
+            Rule::Table { row, .. } => write!(f, "by row \"{row}\" of the table of changes without a reboot"),
             Rule::NotHere { row, why } => {
                 write!(
                     f,

@@ -135,7 +135,9 @@ pub(crate) fn run(program: &str, args: &[&str]) -> Planned {
 /// How a change takes effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TakesEffect {
-    /// By these, in order. None: it is read at each use.
+    /// At each use, because it is read then: on every host, and nothing is done.
+    AtEachUse,
+    /// By these, in order. None: there is nothing to do on this host.
     Effects(Vec<Planned>),
     /// With a restart of userspace: a soft reboot will do.
     Userspace,

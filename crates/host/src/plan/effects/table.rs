@@ -25,12 +25,6 @@ use UnitVerb::{Reload, Restart};
 const AUTHORITIES: &str = "certificate authorities";
 const DROPINS: &str = "units";
 
-/// Whether files of this row cost every host nothing, because they are read at each use. What other rows cost depends on
-/// the host.
-pub(crate) fn is_read_at_each_use(row: &str) -> bool {
-    ROWS.iter().any(|r| r.name == row && r.how == FileEffect::AtEachUse)
-}
-
 /// The unit of a drop-in that a config has as a plain file.
 fn dropin(path: &str) -> Option<&str> {
     let (dir, name) = split(path).ok()?;
@@ -214,7 +208,7 @@ fn by_row(
     let path = row_facts.path;
     let by = |effects| RowApplied::by(row_facts.row, effects);
     match how {
-        FileEffect::AtEachUse => Ok(by(vec![])),
+        FileEffect::AtEachUse => Ok(RowApplied { way: TakesEffect::AtEachUse, ..by(vec![]) }),
         FileEffect::Unit(action, units) => row_facts.unit(action, units).map(by),
         FileEffect::Parameters => {
             let taken = sysctl::of_file(path, old, new, row_facts.effects, modules);

@@ -5,11 +5,9 @@
 
 use crate::system::os::ostree_repository::REPO;
 use crate::system::pull::KubernetesVersion;
+use api::images::os_image::{BOOTABLE_LABELS, bootable_by};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-
-/// The labels that an image which can boot has: of OSTree, and of bootc.
-const BOOTABLE: [&str; 2] = ["ostree.bootable", "containers.bootc"];
 
 #[derive(Deserialize)]
 struct Image {
@@ -98,13 +96,13 @@ pub(super) fn check(
         ));
     }
     let labels = config.and_then(|c| c.labels).unwrap_or_default();
-    if BOOTABLE.iter().any(|label| labels.contains_key(*label)) {
+    if bootable_by(&labels).is_some() {
         return kubelet(&labels).zip(server).map_or(Ok(()), |(kubelet, server)| skew(kubelet, server));
     }
     Err(format!(
-        "it is no bootable OS: it has neither of the labels {}; name an image of an OS, such as one made by ostree container \
-         encapsulate or built from a bootc base image",
-        BOOTABLE.join(" and ")
+        "it is no bootable OS: none of the labels {} says that it is one; name an image of an OS, such as one made by ostree \
+         container encapsulate or built from a bootc base image",
+        BOOTABLE_LABELS.join(", ")
     ))
 }
 
@@ -156,6 +154,13 @@ mod tests {
             (image("amd64", bootable), "x86_64", None),
             (image("arm64", r#"{"containers.bootc":"1"}"#), "aarch64", None),
             (image("s390x", bootable), "s390x", None),
+            // What the controller finds by these labels, see `registry::ImageFacts`.
+            (image("amd64", r#"{"containers.bootc":"2"}"#), "x86_64", None),
+            (image("amd64", r#"{"containers.bootc":"false"}"#), "x86_64", Some("no bootable OS")),
+            (image("amd64", r#"{"containers.bootc":""}"#), "x86_64", Some("no bootable OS")),
+            (image("amd64", r#"{"containers.bootc":"0","ostree.bootable":"true"}"#), "x86_64", None),
+            (image("amd64", r#"{"ostree.commit":"0a"}"#), "x86_64", None),
+            (image("amd64", r#"{"ostree.commit":""}"#), "x86_64", Some("no bootable OS")),
             (
                 image("arm64", bootable),
                 "x86_64",

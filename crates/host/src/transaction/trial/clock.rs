@@ -1,6 +1,4 @@
 //! How much of a trial's time has passed. It is measured by the machine's monotonic clock, and written down every few seconds.
-//!
-//! What it is not: what follows when the time is up.
 
 use std::time::Duration;
 

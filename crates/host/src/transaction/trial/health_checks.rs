@@ -1,6 +1,4 @@
 //! What is checked on a host before a change on trial, and after it: units that run, and whether people can log in.
-//!
-//! What it is not: the verdict.
 
 use desired::SSH_UNITS;
 

@@ -1,6 +1,4 @@
 //! Room on the disk for the records of a trial: it is kept from before the change on, and given back when one of them does not fit.
-//!
-//! What it is not: the records.
 
 use serde::Serialize;
 

@@ -61,7 +61,7 @@ impl Play<'_> {
     /// Replays these lines.
     pub(super) async fn play(&mut self, lines: &[Value]) {
         for line in lines {
-            let line = self.here(line);
+            let line = self.in_this_cluster(line);
             if line["by"] == self.party.name() {
                 // Only writes to the Node are waited for: nothing depends on a MachineConfigNode before the next step.
                 if line["to"] == "nodes" {
@@ -83,7 +83,7 @@ impl Play<'_> {
     }
 
     /// A line with the names of this cluster.
-    fn here(&self, line: &Value) -> Value {
+    fn in_this_cluster(&self, line: &Value) -> Value {
         let mut text = line.to_string().replace("NODE", self.node);
         for (word, name) in &self.words {
             text = text.replace(word, name);

@@ -3,7 +3,7 @@
 //! Not here: images that an installation does not take, because it is of another version or follows a payload (`versions`).
 
 use super::{NAMESPACE, NODES};
-use crate::installation::{here, says, set};
+use crate::installation::{own_object, says, set};
 use crate::parts::Part;
 use crate::product::{Cluster, text};
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ pub(super) async fn no_image_of_its_own(cluster: &Cluster, dir: &Path, account: 
     let why = says(cluster, "Degraded", "True", &["MachineConfigOperatorFailed", "ImagePullBackOff"]).await;
     assert!(why.contains(&waiting) && why.contains("spec.image") && why.contains("none:2"), "{why}");
     says(cluster, "Available", "True", &[]).await;
-    let controller = here(cluster, "deployment", "machine-config-controller").await;
+    let controller = own_object(cluster, "deployment", "machine-config-controller").await;
     let image = &controller["spec"]["template"]["spec"]["containers"][0]["image"];
     assert_eq!(image, "registry.example.com/mco:1", "everything else is left to the operator of that image");
     for node in NODES {
@@ -68,7 +68,7 @@ pub(super) async fn no_image(cluster: &Cluster) {
     let why = says(cluster, "Degraded", "True", &["MachineConfigControllerFailed", "ImagePullBackOff"]).await;
     assert!(why.contains(&waiting) && why.contains("spec.image") && why.contains("none:2"), "{why}");
     says(cluster, "Available", "True", &[]).await;
-    let server = here(cluster, "daemonset", "machine-config-server").await;
+    let server = own_object(cluster, "daemonset", "machine-config-server").await;
     let image = &server["spec"]["template"]["spec"]["containers"][0]["image"];
     assert_eq!(image, "registry.example.com/mco:1", "each part waits for the previous one");
     // `mco install` says the same, and fails.

@@ -4,7 +4,7 @@
 //! Not here: an upgrade that is killed at each step (`upgrade`).
 
 use super::NAMESPACE;
-use crate::installation::{IMAGE, URL, here, operator, says, set, settings};
+use crate::installation::{IMAGE, URL, operator, own_object, says, set, settings};
 use crate::parts::Part;
 use crate::product::{Cluster, text};
 use serde_json::{Value, json};
@@ -186,7 +186,7 @@ pub(super) async fn old_operator(cluster: &Cluster, dir: &Path, account: &Path) 
         why.contains("registry.example.com/mco:1 is to take over from the one of registry.example.com/mco:0"),
         "{why}"
     );
-    assert!(here(cluster, "service", "machine-config-server").await.is_null());
+    assert!(own_object(cluster, "service", "machine-config-server").await.is_null());
     old.stop().await;
     let status = json!({"status": {"versions": [{"name": "operator", "version": "v99.0.0"}]}}).to_string();
     let patch =
@@ -196,6 +196,6 @@ pub(super) async fn old_operator(cluster: &Cluster, dir: &Path, account: &Path) 
     let old = operator(dir, "old", account);
     let why = says(cluster, "Degraded", "True", &["SettingsFailed", "v99.0.0"]).await;
     assert!(why.contains("it changes nothing"), "{why}");
-    assert!(here(cluster, "service", "machine-config-server").await.is_null());
+    assert!(own_object(cluster, "service", "machine-config-server").await.is_null());
     old.stop().await;
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::manifests::replicas::{ReplicaOverride, controllers};
+use api::topology::ControlPlaneTopology;
 
 fn objects(require_token: bool) -> Vec<Value> {
     let (image, api_server_url) = ("registry.example.com/mco:1", "https://api:6443");
@@ -26,7 +27,11 @@ fn pods_run_as_nobody_in_particular_and_with_their_own_account() {
 
 #[test]
 fn controllers_follow_the_topology_until_somebody_scales_them() {
-    assert_eq!((controllers("SingleReplica"), controllers("HighlyAvailable"), controllers("")), (1, 2, 2));
+    for topology in ControlPlaneTopology::ALL {
+        let want = if topology == ControlPlaneTopology::SingleReplica { 1 } else { 2 };
+        assert_eq!(controllers(Some(topology)), want, "{topology}");
+    }
+    assert_eq!(controllers(None), 2, "it is not known");
     let made =
         objects(false).into_iter().find(|o| o["metadata"]["name"] == CONTROLLER && o["kind"] == "Deployment");
     let made = made.unwrap();

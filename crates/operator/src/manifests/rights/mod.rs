@@ -43,6 +43,11 @@ const BOOTSTRAP_BINDINGS: [&str; 2] = ["system-bootstrap-node-bootstrapper", "sy
 /// The namespace and name of the pull secret that the ControllerConfig names.
 pub type PullSecret = (String, String);
 
+/// The name of this pull secret, if it stands in our own namespace.
+fn in_own_namespace(pull_secret: Option<&PullSecret>) -> Option<&str> {
+    pull_secret.filter(|(namespace, _)| namespace == NAMESPACE).map(|(_, name)| name.as_str())
+}
+
 /// What the operator needs before it can run, in the order in which it must be written: namespaces, its account and rights,
 /// and the rights that only an administrator can give. `pull_secret`: the one that the ControllerConfig names.
 /// `old_tokens`: the boot tokens' Secrets in the old namespace. `openshift`: those of OpenShift's namespaces that there are.
@@ -60,7 +65,7 @@ pub(crate) fn installer(
     all.extend(account(OPERATOR));
     all.push(cluster_role(OPERATOR, &operator(&[provider, boot])));
     all.push(cluster_binding(OPERATOR));
-    all.extend(role(OPERATOR, NAMESPACE, &operator_in_namespace()));
+    all.extend(role(OPERATOR, NAMESPACE, &operator_in_namespace(in_own_namespace(pull_secret))));
     all.extend(role(OPERATOR, boot, &operator_at_tokens()));
     let provides = [
         rule("", &["secrets"], &["list", "watch", "create", "update"]),
@@ -97,9 +102,7 @@ pub(crate) fn operands(tokens: bool, pull_secret: Option<&PullSecret>) -> Vec<Va
     all.extend(account(CONTROLLER));
     all.push(cluster_role(CONTROLLER, &[controller(), who_reads_metrics()].concat()));
     all.push(cluster_binding(CONTROLLER));
-    let in_namespace =
-        pull_secret.filter(|(namespace, _)| namespace == NAMESPACE).map(|(_, name)| name.as_str());
-    all.extend(role(CONTROLLER, NAMESPACE, &controller_in_namespace(in_namespace)));
+    all.extend(role(CONTROLLER, NAMESPACE, &controller_in_namespace(in_own_namespace(pull_secret))));
     all.extend(account(SERVER));
     all.push(cluster_role(SERVER, &[server(), who_reads_metrics()].concat()));
     all.push(cluster_binding(SERVER));

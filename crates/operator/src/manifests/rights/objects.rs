@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 pub(super) const READ: [&str; 3] = ["get", "list", "watch"];
 pub(super) const FOLLOW: [&str; 2] = ["list", "watch"];
 /// To apply an object of this name, whether it is there or not.
-pub(super) const KEEP: [&str; 3] = ["get", "create", "patch"];
+pub(super) const APPLY: [&str; 3] = ["get", "create", "patch"];
 /// And to delete it when it is no longer wanted.
 pub(super) const PRUNE: [&str; 4] = ["get", "create", "patch", "delete"];
 

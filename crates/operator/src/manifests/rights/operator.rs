@@ -2,7 +2,7 @@
 
 use super::controller::{controller, controller_in_namespace};
 use super::dashboard::dashboard_rules;
-use super::objects::{FOLLOW, KEEP, PRUNE, READ, named, rule};
+use super::objects::{APPLY, FOLLOW, PRUNE, READ, named, rule};
 use super::{
     AGENT, ANY_USER, BOOTSTRAP_BINDINGS, BOOTSTRAP_ROLES, BOOTSTRAP_TOKEN, BOOTSTRAPPER, BUILDER,
     CLUSTER_OPERATOR, CONTROLLER, DASHBOARD, MONITORING_GROUP, OPERATOR, PUSH_SECRETS, RBAC, SERVER,
@@ -29,7 +29,7 @@ pub(super) fn operator(namespaces: &[&str]) -> Vec<Value> {
         rule(SETTINGS_GROUP, &[own], &READ),
         rule(SETTINGS_GROUP, &[&format!("{own}/status")], &["patch"]),
         rule("apiextensions.k8s.io", &["customresourcedefinitions"], &FOLLOW),
-        named("apiextensions.k8s.io", "customresourcedefinitions", &crds, &KEEP),
+        named("apiextensions.k8s.io", "customresourcedefinitions", &crds, &APPLY),
         // When a kind gets another version: which versions are stored, and to have each object written in the new one.
         named("apiextensions.k8s.io", "customresourcedefinitions/status", &crds, &["patch"]),
         rule(GROUP, &["controllerconfigs"], &["create"]),
@@ -49,7 +49,7 @@ pub(super) fn operator(namespaces: &[&str]) -> Vec<Value> {
         named(admission, "mutatingadmissionpolicies", &[JOINING], &PRUNE),
         named(admission, "mutatingadmissionpolicybindings", &[&joining_binding()], &PRUNE),
         rule("config.openshift.io", &["clusteroperators"], &READ),
-        named("config.openshift.io", "clusteroperators", &[CLUSTER_OPERATOR], &KEEP),
+        named("config.openshift.io", "clusteroperators", &[CLUSTER_OPERATOR], &APPLY),
         named("config.openshift.io", "clusteroperators/status", &[CLUSTER_OPERATOR], &["patch"]),
         rule("operator.openshift.io", &["machineconfigurations"], &["create"]),
         named("operator.openshift.io", "machineconfigurations", &[api::names::CLUSTER], &["patch"]),
@@ -75,8 +75,9 @@ pub(super) fn operator(namespaces: &[&str]) -> Vec<Value> {
     rules
 }
 
-/// The operator's Role in its own namespace: what it keeps there, and the rights that it gives to the parts there.
-pub(super) fn operator_in_namespace() -> Vec<Value> {
+/// The operator's Role in its own namespace: what it keeps there, and the rights that it gives to the parts there. `pull_secret`: the
+/// one there that the ControllerConfig names, which the controller gets the right to read.
+pub(super) fn operator_in_namespace(pull_secret: Option<&str>) -> Vec<Value> {
     let parts = [CONTROLLER, SERVER, AGENT, DASHBOARD];
     let of_metrics = [&parts[..], &[OPERATOR]].concat().into_iter().map(monitoring::certificate);
     let of_metrics: Vec<String> = of_metrics.collect();
@@ -129,7 +130,7 @@ pub(super) fn operator_in_namespace() -> Vec<Value> {
         rules.push(rule(group, &[resource], &FOLLOW));
         rules.push(named(group, resource, names, &PRUNE));
     }
-    rules.extend(controller_in_namespace(None));
+    rules.extend(controller_in_namespace(pull_secret));
     rules.extend(server_in_namespace());
     rules.extend(crate::manifests::agents::rules_in_namespace());
     rules

@@ -4,7 +4,12 @@ use super::*;
 
 /// All rules of a part, each with its namespace.
 fn rules(part: &str, tokens: bool) -> Vec<(String, Value)> {
-    let all = [installer(None, &[], &[]), operands(tokens, None)].concat();
+    rules_with(part, tokens, None)
+}
+
+/// The same where the ControllerConfig names this pull secret.
+fn rules_with(part: &str, tokens: bool, pull_secret: Option<&PullSecret>) -> Vec<(String, Value)> {
+    let all = [installer(pull_secret, &[], &[]), operands(tokens, pull_secret)].concat();
     let roles = all.into_iter().filter(|o| o["metadata"]["name"] == part);
     roles
         .flat_map(|o| {
@@ -246,38 +251,42 @@ fn the_operator_has_every_right_that_it_gives() {
         }
         all
     };
-    let mine = rules(OPERATOR, true);
-    let given = [
-        operands(true, None),
-        push_secrets(&["push".to_owned()].into()).to_vec(),
-        super::super::agents::rights(),
-        crate::monitoring::reader(),
-        dashboard(),
-    ]
-    .concat();
-    // It also keeps each of these objects: whoever adds a Role gives the operator the right to write it.
-    for object in given.iter().filter(|o| o["kind"] == "Role" && o["metadata"]["namespace"] == NAMESPACE) {
-        for kind in ["roles", "rolebindings"] {
-            let name = object["metadata"]["name"].as_str().unwrap();
-            let keeps = |(at, rule): &&(String, Value)| {
-                at == NAMESPACE && lists(&rule["resources"], kind) && lists(&rule["resourceNames"], name)
-            };
-            let rule = rules(OPERATOR, true);
-            let rule = rule.iter().find(keeps).unwrap_or_else(|| panic!("{kind} {name}"));
-            assert!(
-                ["get", "create", "patch", "delete"].iter().all(|verb| lists(&rule.1["verbs"], verb)),
-                "{rule:?}"
-            );
+    let in_ours = (NAMESPACE.to_owned(), "mine".to_owned());
+    for pull_secret in [None, Some(&in_ours)] {
+        let mine = rules_with(OPERATOR, true, pull_secret);
+        let given = [
+            operands(true, pull_secret),
+            push_secrets(&["push".to_owned()].into()).to_vec(),
+            super::super::agents::rights(),
+            crate::monitoring::reader(),
+            dashboard(),
+        ]
+        .concat();
+        // It also keeps each of these objects: whoever adds a Role gives the operator the right to write it.
+        for object in given.iter().filter(|o| o["kind"] == "Role" && o["metadata"]["namespace"] == NAMESPACE)
+        {
+            for kind in ["roles", "rolebindings"] {
+                let name = object["metadata"]["name"].as_str().unwrap();
+                let keeps = |(at, rule): &&(String, Value)| {
+                    at == NAMESPACE && lists(&rule["resources"], kind) && lists(&rule["resourceNames"], name)
+                };
+                let rule = mine.iter().find(keeps).unwrap_or_else(|| panic!("{kind} {name}"));
+                assert!(
+                    ["get", "create", "patch", "delete"].iter().all(|verb| lists(&rule.1["verbs"], verb)),
+                    "{rule:?}"
+                );
+            }
         }
-    }
-    let mut checked = 0;
-    for role in given.iter().filter(|o| ["Role", "ClusterRole"].contains(&o["kind"].as_str().unwrap())) {
-        let place = role["metadata"]["namespace"].as_str().unwrap_or_default();
-        for right in role["rules"].as_array().unwrap().iter().flat_map(single) {
-            let held = mine.iter().any(|(at, rule)| (at.is_empty() || at == place) && covers(rule, &right));
-            assert!(held, "{} in {place:?}: {right}", role["metadata"]["name"]);
-            checked += 1;
+        let mut checked = 0;
+        for role in given.iter().filter(|o| ["Role", "ClusterRole"].contains(&o["kind"].as_str().unwrap())) {
+            let place = role["metadata"]["namespace"].as_str().unwrap_or_default();
+            for right in role["rules"].as_array().unwrap().iter().flat_map(single) {
+                let held =
+                    mine.iter().any(|(at, rule)| (at.is_empty() || at == place) && covers(rule, &right));
+                assert!(held, "{} in {place:?}: {right}", role["metadata"]["name"]);
+                checked += 1;
+            }
         }
+        assert!(checked > 100, "{checked}");
     }
-    assert!(checked > 100, "{checked}");
 }

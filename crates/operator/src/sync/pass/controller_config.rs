@@ -2,7 +2,7 @@
 //!
 //! What it is not: what is looked at and computed for it (see `facts`), and the rotation of that CA (see `rotation`).
 
-use super::step_error::{StepError, failed};
+use super::step_error::{StepError, failed, misshapen};
 use super::{PassResult, Syncer, config_of};
 use crate::controller_config_values::{self, ControllerConfigValues};
 use crate::facts::openshift::{ControllerConfigFields, OpenShift};
@@ -10,6 +10,7 @@ use crate::facts::{self, release};
 use crate::install::{self, WriteMode, controller_config};
 use crate::settings::object::CheckedSettings;
 use crate::sync::{Stop, boot_images, objects, rotation};
+use api::formats::shape;
 use api::k8s::{ByteString, ConfigMap};
 use api::names::{CONTROLLER_CONFIG, NAMESPACE, VERSION_RAW};
 use api::v1::ControllerConfig;
@@ -128,7 +129,8 @@ impl Syncer {
     }
 
     async fn create_config(&self, object: &Value, passed: &mut PassResult) -> Result<(), StepError> {
-        let object = serde_json::from_value(object.clone()).map_err(|e| failed(e.to_string()))?;
+        let object: DynamicObject = shape::read(object)
+            .map_err(|e| misshapen(&format!("ControllerConfig {CONTROLLER_CONFIG}"), &e))?;
         let params =
             PostParams { field_manager: Some(objects::FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let what = || format!("create ControllerConfig {CONTROLLER_CONFIG}");
@@ -147,7 +149,8 @@ impl Syncer {
         let plan = rotation::plan(there.as_ref(), says, ca, Timestamp::now());
         let annotations = plan.annotations();
         if let Some(map) = plan.map {
-            let map: ConfigMap = serde_json::from_value(map).map_err(|e| failed(e.to_string()))?;
+            let map: ConfigMap =
+                shape::read(&map).map_err(|e| misshapen(&format!("ConfigMap {name}"), &e))?;
             let params = PostParams {
                 field_manager: Some(objects::FIELD_MANAGER.to_owned()),
                 ..PostParams::default()

@@ -41,7 +41,7 @@ impl Syncer {
         let of_images = boot_images::Cluster {
             installed: passed.installed.as_deref(),
             platform: config.as_ref().map(|c| c.spec.platform_type()).unwrap_or_default(),
-            topology: config.as_ref().map(|c| c.spec.control_plane_topology()).unwrap_or_default(),
+            topology: config.as_ref().and_then(|c| c.spec.topology()),
         };
         let skew = boot_images::enforcement(&there, of_images);
         let status = machine_configuration::status(&there, &skew);

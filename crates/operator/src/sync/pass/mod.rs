@@ -1,7 +1,8 @@
 //! One pass through the steps: what was planned is written, and what was written is waited for.
 //!
-//! Flow: [`Syncer::pass`] looks at the cluster, reads the settings, and carries out step after step until one stops. Within
-//! a step every object is tried, so that one that is refused does not keep the others from being there.
+//! Flow: [`Syncer::pass`] looks at the cluster, reads the settings, and carries out step after step until one stops; then it approves
+//! the certificates of machines that join. Within a step every object is tried, so that one that is refused does not keep the others
+//! from being there.
 //!
 //! What it is not: the plans (see `plan`), and the conditions (see `status`).
 
@@ -15,12 +16,13 @@ mod step_error;
 use super::cluster::{self, ClusterState};
 use super::metrics::Metrics;
 use super::options::Options;
-use super::pass_failures::PassFailures;
+use super::pass_failures::{PassFailures, with_joining};
 use super::plan::{self, Inputs, Prometheus};
 use super::required_pools;
 use super::{Descriptor, Needs, STEPS, Step, Stop, Stopped, Work};
 use crate::accounts::{CONTROLLER, OPERATOR};
 use crate::facts::release;
+use crate::install::read_controller_config;
 use crate::manifests::replicas::ReplicaOverride;
 use crate::settings;
 use crate::settings::object::{self, CheckedSettings};
@@ -60,6 +62,8 @@ pub(super) struct Syncer {
     kubelets: Option<Kubelets>,
     /// What is known of the versions in which objects are stored.
     stored: Stored,
+    /// Why machines that join wait, as the log has said it.
+    joining: Option<String>,
 }
 
 /// What a pass has done and found.
@@ -81,7 +85,8 @@ pub(super) struct PassResult {
     pub(super) boot_images_read: bool,
     /// Whether stored versions were looked at.
     pub(super) stored_read: bool,
-    /// The certificate of a machine that joins could not be looked at or approved.
+    /// The certificate of a machine that joins could not be looked at or approved. Unless that was a conflict, `stopped` says
+    /// why, but for the time in which parts are rolled out.
     pub(super) joining_failed: bool,
     /// The API server's minor version, and the kubelets'.
     pub(super) kubelets: Option<(u64, Vec<(String, u64)>)>,
@@ -115,7 +120,8 @@ fn without_settings(why: String, unwatched: Option<String>) -> Option<Stopped> {
 
 impl Syncer {
     pub(super) fn new(client: Client, options: Options, metrics: Arc<Metrics>) -> Self {
-        Self { client, options, metrics, waiting: HashMap::new(), kubelets: None, stored: Stored::default() }
+        let (waiting, stored) = (HashMap::new(), Stored::default());
+        Self { client, options, metrics, waiting, kubelets: None, stored, joining: None }
     }
 
     /// Makes one pass. `unwatched`: why changes are seen late, if they are.
@@ -127,14 +133,27 @@ impl Syncer {
             Err(error) if !error.is_outage() => self.unread(&error).await?,
             other => other?,
         };
-        // Whatever keeps the installation from going on is no fault of a machine that joins.
-        if may_join(&passed)
-            && let Err(error) = joining::approve(&self.client, &mut passed.done).await
-        {
-            passed.joining_failed = true;
-            tracing::warn!("joining machines wait: {}", chain(&error));
+        let joining = self.approve(&mut passed).await;
+        // Once for each trouble, not once for each pass. While parts are rolled out, nothing else says it.
+        if let Some(why) = joining.as_ref().filter(|why| self.joining.as_ref() != Some(*why)) {
+            tracing::warn!("{}: {why}", Step::Joining.failed());
         }
+        self.joining.clone_from(&joining);
+        passed.stopped = with_joining(passed.stopped.take(), joining);
         Ok(passed)
+    }
+
+    /// Approves the certificates of machines that join. Returns why such machines wait, with the remedy. Whatever keeps the
+    /// installation from going on is no fault of a machine that joins.
+    async fn approve(&self, passed: &mut PassResult) -> Option<String> {
+        if !may_join(passed) {
+            return None;
+        }
+        let error = joining::approve(&self.client, &mut passed.done).await.err()?;
+        passed.joining_failed = true;
+        // After a conflict it is only looked at again: somebody else has decided meanwhile.
+        let StepError::Stop(Stop::Failed(why)) = StepError::from(error) else { return None };
+        Some(format!("machines that join wait: {why}"))
     }
 
     /// What can be said when something else than the settings is refused.
@@ -227,6 +246,7 @@ impl Syncer {
                         break;
                     }
                 }
+                Err(StepError::Noted(why)) => failures.remember(descriptor.step, why),
             }
         }
         passed.complete = failures.is_empty() && !passed.conflict;
@@ -279,13 +299,15 @@ impl Syncer {
             (Work::RequiredPools, Some(_)) => self.required_pools(passed).await,
             (Work::Certificates, _) => {
                 let spec = spec_of(passed)?;
-                booting_machines::certificates(&self.client, &spec, &mut passed.done).await?;
+                let done = &mut passed.done;
+                let mut ending = booting_machines::certificates(&self.client, &spec, done).await?;
                 // Parts that somebody has started by hand have certificates of his.
                 if let Some(wanted) = wanted {
                     let parts = plan::parts_with_certificates(wanted);
-                    booting_machines::metrics_certificates(&self.client, &parts, &mut passed.done).await?;
+                    ending.extend(booting_machines::metrics_certificates(&self.client, &parts, done).await?);
                 }
-                Ok(())
+                // Parts are rolled out nevertheless: what is signed is valid for now.
+                if ending.is_empty() { Ok(()) } else { Err(StepError::Noted(ending.join("; "))) }
             }
             (Work::UserData, _) => {
                 let require_token = wanted.map_or(self.options.require_token, |w| w.require_token);
@@ -317,6 +339,7 @@ impl Syncer {
             prometheus: Prometheus::of(&seen.definitions),
             mutates: seen.mutates,
             push_secrets: &push_secrets,
+            down: &seen.down,
         };
         plan(&inputs).map_err(failed)
     }
@@ -365,11 +388,8 @@ fn may_join(passed: &PassResult) -> bool {
 }
 
 fn config_of(seen: &ClusterState) -> Result<Option<ControllerConfig>, StepError> {
-    let Some(config) = &seen.config else { return Ok(None) };
-    let read = serde_json::from_value(config.clone());
-    read.map(Some).map_err(|e| {
-        failed(format!("ControllerConfig {CONTROLLER_CONFIG} cannot be read: line {}", e.line()))
-    })
+    let read = seen.config.as_ref().map(read_controller_config);
+    read.transpose().map_err(|e| failed(chain(&e)))
 }
 
 fn spec_of(passed: &PassResult) -> Result<api::v1::ControllerConfigSpec, StepError> {

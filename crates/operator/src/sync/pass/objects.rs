@@ -8,15 +8,15 @@ use crate::accounts::OPERATOR;
 use crate::monitoring::MONITORING;
 use crate::settings::object::CheckedSettings;
 use crate::sync::cluster::ClusterState;
+use crate::sync::down_nodes::DownNodes;
 use crate::sync::objects::{
-    Key, Rollout, blocked_pods, differs, marked, rollout, selector, stranded, superfluous, unscheduled,
+    Key, Rollout, blocked_pods, differs, marked, rollout, selector, superfluous, unscheduled,
 };
 use crate::sync::plan::{self, Inputs};
 use crate::sync::{Stop, cluster};
 use api::formats::text::statements;
 use api::names::NAMESPACE;
 use client::{CallError, call_optional};
-use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// How many refusals are named. Of the others the number is said.
@@ -41,7 +41,7 @@ impl Syncer {
     ) -> Result<(), StepError> {
         let objects = self.planned(plan, wanted, &passed.seen)?;
         let mut errors: Vec<CallError> = vec![];
-        let mut slow = None;
+        let (mut slow, none) = (None, DownNodes::default());
         for object in objects.into_iter().map(marked) {
             let key = Key::of(&object);
             let at = passed.seen.kept.iter().position(|o| Key::of(o) == key);
@@ -67,12 +67,7 @@ impl Syncer {
             } else {
                 there.cloned().unwrap_or_default()
             };
-            let mut how = rollout(&now, 0);
-            if key.kind == "DaemonSet" && matches!(how, Rollout::Moving(_)) {
-                let pods = cluster::pods(&self.client, &selector(&now)).await.unwrap_or_default();
-                how = rollout(&now, stranded(&pods, Timestamp::now()));
-            }
-            match how {
+            match rollout(&now, passed.seen.down.get(&key).unwrap_or(&none)) {
                 Rollout::Done => {}
                 moving => slow = slow.or(Some((key, now.clone(), moving))),
             }

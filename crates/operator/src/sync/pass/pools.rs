@@ -2,15 +2,16 @@
 //!
 //! What it is not: which pools there are to be (see `plan`), and when one is done (see `required_pools`).
 
-use super::step_error::{StepError, failed};
+use super::step_error::{StepError, failed, misshapen};
 use super::{PassResult, ROLLOUT, Syncer, config_of};
 use crate::install::pool_object;
 use crate::settings::object::CheckedSettings;
 use crate::sync::plan;
 use crate::sync::required_pools::{self, Pools};
 use crate::sync::{Step, Stop, cluster};
+use api::formats::shape;
 use client::{call, chain};
-use kube::api::PostParams;
+use kube::api::{DynamicObject, PostParams};
 
 impl Syncer {
     pub(super) async fn pools(
@@ -27,7 +28,8 @@ impl Syncer {
         for name in missing {
             let object = pool_object(name).map_err(|e| failed(chain(&e)))?;
             let Some(api) = cluster::api_of(&self.client, &object) else { continue };
-            let typed = serde_json::from_value(object).map_err(|e| failed(e.to_string()))?;
+            let typed: DynamicObject =
+                shape::read(&object).map_err(|e| misshapen(&format!("MachineConfigPool {name}"), &e))?;
             call(|| format!("create MachineConfigPool {name}"), api.create(&PostParams::default(), &typed))
                 .await?;
             passed.done.push(format!("MachineConfigPool {name}"));

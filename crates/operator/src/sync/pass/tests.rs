@@ -56,6 +56,30 @@ fn a_controller_works_where_a_pod_of_it_is_available() {
     assert!(!of("other", 2, Some(2)), "somebody has deleted it");
 }
 
+/// Many may read the condition that says it.
+#[test]
+fn what_cannot_be_read_is_named_and_not_quoted() {
+    let name = serde_json::json!({"name": CONTROLLER_CONFIG});
+    let config = serde_json::json!({"metadata": name, "spec": {"releaseImage": {"hunter2": 1}}});
+    let seen = ClusterState { config: Some(config), ..ClusterState::default() };
+    let map = serde_json::json!({"metadata": {"name": "m"}, "data": {"ca": ["hunter2"]}});
+    let misfit = api::formats::shape::read::<api::k8s::ConfigMap>(&map).unwrap_err();
+    for (error, want) in [
+        (
+            config_of(&seen).unwrap_err(),
+            "ControllerConfig machine-config-controller cannot be read: spec.releaseImage: expected a string, found an \
+             object; correct it with kubectl edit controllerconfig machine-config-controller",
+        ),
+        (
+            step_error::misshapen("ConfigMap m", &misfit),
+            "ConfigMap m cannot be written: data.ca: expected a string, found a list; this is a bug, please report it",
+        ),
+    ] {
+        let StepError::Stop(Stop::Failed(why)) = error else { panic!("{error:?}") };
+        assert_eq!(why, want);
+    }
+}
+
 #[test]
 fn machines_join_unless_the_installation_is_somebody_elses() {
     let of = |spec: &str, outdated: bool| {
@@ -252,6 +276,101 @@ async fn a_watch_that_does_not_work_is_reported() {
         assert_eq!(why.contains(WATCH), is_told, "{stopped:?}");
         assert!(!why.starts_with(WATCH), "{stopped:?}");
     }
+}
+
+/// What approves no certificate is in the condition, with the remedy, whatever else has failed. A conflict is only tried again.
+#[tokio::test]
+async fn machines_that_join_and_wait_are_reported() {
+    let now = k8s_openapi::jiff::Timestamp::now();
+    let (csr, token) =
+        (serde_json::json!(joining::tests::named(1)), serde_json::json!(joining::tests::token(1, now)));
+    let right = "certificatesigningrequests.certificates.k8s.io \"csr-1\" is forbidden: User \"u\" cannot patch resource \
+                 \"certificatesigningrequests/approval\" in API group \"certificates.k8s.io\" at the cluster scope";
+    let denied = "admission webhook \"w\" denied the request: not today";
+    for (code, said, want) in [
+        (403, right, Some("mco install")),
+        (403, denied, Some("remove what refuses it")),
+        (409, "the object has been modified", None),
+    ] {
+        let (csr, token) = (csr.clone(), token.clone());
+        let answers = move |_: &http::Method, path: &str| {
+            let list = |items: &[&Value]| Some((200, serde_json::json!({"metadata": {}, "items": items})));
+            match path.rsplit_once('/').unwrap().1 {
+                "cluster" if path.contains("machineconfigoperators") => Some((
+                    200,
+                    serde_json::json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "MachineConfigOperator",
+                        "metadata": {"name": "cluster"}, "spec": {"image": "mco:1", "pools": ["Bad_Pool"]}}),
+                )),
+                "machine-config-operator" => {
+                    Some((200, serde_json::json!({"metadata": {"name": "machine-config-operator"}})))
+                }
+                "customresourcedefinitions" => list(&[]),
+                "certificatesigningrequests" => list(&[&csr]),
+                "secrets" => list(&[&token]),
+                "approval" => Some((
+                    code,
+                    serde_json::json!({"kind": "Status", "status": "Failure", "code": code, "message": said}),
+                )),
+                _ => None,
+            }
+        };
+        let (mut syncer, _) = pod_with(404, Box::new(answers));
+        for round in 0..2 {
+            let passed = syncer.pass(None).await.unwrap();
+            let Some(Stopped { step: Step::Settings, stop: Stop::Failed(why) }) = &passed.stopped else {
+                panic!("{said}: {:?}", passed.stopped)
+            };
+            assert!(passed.joining_failed, "{said}, {round}: it is tried again");
+            let about = "; also: machines that join wait: approve CertificateSigningRequest csr-1: ";
+            assert_eq!(why.contains(about), want.is_some(), "{said}, {round}: {why}");
+            assert!(why.contains(want.unwrap_or_default()), "{said}, {round}: {why}");
+            // What the log has said, so that it is not said again.
+            assert_eq!(syncer.joining.is_some(), want.is_some(), "{said}, {round}");
+        }
+    }
+}
+
+/// Of three nodes, one has a new pod, one an old one, and one is off: its pod takes the whole budget of the DaemonSet.
+#[tokio::test]
+async fn a_node_that_is_down_ends_no_rollout_and_is_named() {
+    let pod = |node: &str, ready: &str, end: Option<&str>| {
+        serde_json::json!({"metadata": {"name": node, "creationTimestamp": "2026-01-01T00:00:00Z", "deletionTimestamp": end},
+            "spec": {"nodeName": node}, "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+    };
+    // Its grace period is not over.
+    let end = Some("2999-01-01T00:00:00Z");
+    let pods = [pod("a", "True", None), pod("b", "True", None), pod("c", "False", end)];
+    let set = serde_json::json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"name": "machine-config-server", "namespace": api::names::NAMESPACE, "generation": 2},
+        "spec": {"selector": {"matchLabels": {"k8s-app": "machine-config-server"}}},
+        "status": {"observedGeneration": 2, "desiredNumberScheduled": 3, "updatedNumberScheduled": 1, "numberAvailable": 2}});
+    let kept = vec![set.clone()];
+    let answers = move |method: &http::Method, path: &str| match path.rsplit_once('/').unwrap().1 {
+        "pods" => Some((200, serde_json::json!({"metadata": {}, "items": pods}))),
+        "c" => Some((
+            200,
+            serde_json::json!({"metadata": {"name": "c"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}),
+        )),
+        "machine-config-server" if path.contains("/daemonsets/") && method != http::Method::GET => {
+            Some((200, set.clone()))
+        }
+        _ => None,
+    };
+    let (syncer, written) = pod_with(404, Box::new(answers));
+    let mut config = crate::controller_config_values::unknown();
+    config.spec.infra.as_mut().unwrap()["status"]["apiServerInternalURI"] = "https://api:6443".into();
+    let down = cluster::down_nodes(&syncer.client, &kept).await.unwrap();
+    let seen =
+        ClusterState { kept, down, config: Some(serde_json::json!(config)), ..ClusterState::default() };
+    let mut passed = PassResult { seen, ..PassResult::default() };
+    let wanted = CheckedSettings { image: "mco:1".to_owned(), ..Default::default() };
+    let ended = syncer.objects(plan::server, &wanted, &mut passed).await;
+    let Err(StepError::Stop(Stop::Waiting(what))) = ended else { panic!("{ended:?}") };
+    assert!(what.contains("1 of 2 pods are of this version"), "{what}");
+    assert!(what.ends_with("; nodes that are down: c"), "{what}");
+    let written = written.lock().unwrap();
+    let to_set = written.iter().find(|line| line.contains("/daemonsets/machine-config-server ")).unwrap();
+    assert!(to_set.contains("\"maxUnavailable\":2"), "{to_set}");
 }
 
 /// What was read is gone when it is written.

@@ -33,6 +33,7 @@ fn what_is_wanted_follows_the_settings_so_that_the_rest_can_be_pruned() {
             prometheus: Prometheus::default(),
             mutates,
             push_secrets: &BTreeSet::new(),
+            down: &BTreeMap::new(),
         };
         wanted(&inputs).unwrap().iter().map(ToString::to_string).collect::<Vec<_>>()
     };
@@ -92,6 +93,7 @@ fn the_dashboard_comes_and_goes_with_its_setting() {
             prometheus: Prometheus::default(),
             mutates: true,
             push_secrets: &BTreeSet::new(),
+            down: &BTreeMap::new(),
         };
         let keys = wanted(&inputs).unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
         (
@@ -129,6 +131,7 @@ fn prometheus_and_grafana_get_what_the_settings_and_the_clusters_kinds_say() {
             prometheus,
             mutates: false,
             push_secrets: &BTreeSet::new(),
+            down: &BTreeMap::new(),
         };
         let made = monitoring(&inputs).unwrap();
         let count = |kind: &str| made.iter().filter(|o| o["kind"] == kind).count();
@@ -171,7 +174,44 @@ fn without_an_address_of_the_api_server_nothing_is_pruned_and_the_remedy_is_name
         prometheus: Prometheus::default(),
         mutates: true,
         push_secrets: &BTreeSet::new(),
+        down: &BTreeMap::new(),
     };
     let why = wanted(&inputs).unwrap_err();
     assert!(why.contains("set spec.apiServer.url of MachineConfigOperator cluster"), "{why}");
+}
+
+#[test]
+fn a_node_that_is_down_takes_no_other_nodes_turn_and_restarts_no_pod() {
+    let (config, w) = (config("https://api:6443"), wanted_of(Some("mco:1"), true));
+    let pod: api::k8s::Pod = serde_json::from_value(json!({
+        "metadata": {"name": "p", "deletionTimestamp": "2026-07-01T11:58:00Z"}, "spec": {"nodeName": "c"}}))
+    .unwrap();
+    let of = |down: &BTreeMap<Key, DownNodes>| {
+        let inputs = Inputs {
+            wanted: &w,
+            config: Some(&config),
+            scaled: None,
+            own_image: None,
+            log: None,
+            prometheus: Prometheus::default(),
+            mutates: true,
+            push_secrets: &BTreeSet::new(),
+            down,
+        };
+        let objects = [server(&inputs).unwrap(), agents(&inputs).unwrap()].concat();
+        objects.into_iter().filter(|object| object["kind"] == "DaemonSet").collect::<Vec<_>>()
+    };
+    let usual = of(&BTreeMap::new());
+    let status = json!({"desiredNumberScheduled": 25, "updatedNumberScheduled": 1});
+    let now = "2026-07-01T12:00:00Z".parse().unwrap();
+    let down = DownNodes::of(&json!({ "status": status }), &[pod], &BTreeSet::new(), now);
+    let all = usual.iter().map(|set| (Key::of(set), down.clone())).collect();
+    let path = "/spec/updateStrategy/rollingUpdate/maxUnavailable";
+    let budgets = |sets: &[Value]| sets.iter().map(|set| set.pointer(path).cloned()).collect::<Vec<_>>();
+    assert_eq!(budgets(&usual), [Some(json!(1)), Some(json!("10%"))]);
+    let more = of(&all);
+    assert_eq!(budgets(&more), [Some(json!(2)), Some(json!(4))], "a tenth of 25 is 3");
+    for (usual, more) in usual.iter().zip(&more) {
+        assert_eq!(usual["spec"]["template"], more["spec"]["template"]);
+    }
 }

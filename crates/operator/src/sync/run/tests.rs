@@ -1,4 +1,4 @@
-//! Tests of `run`: the waits between passes, and what a standby reports.
+//! Tests of `run`: the waits between passes, what a standby reports, and where a pass by hand does not begin.
 
 use super::super::Stopped;
 use super::super::pass::tests::pod_with;
@@ -59,6 +59,7 @@ fn a_failure_waits_longer_each_time_and_never_the_same_while_a_change_ends_any_o
     // Columns: what a pass leaves that says nothing else than that a watch does not work; the wait.
     for (left, wait) in [
         (PassResult { joining_failed: true, ..PassResult::default() }, WAITING),
+        (PassResult { joining_failed: true, stored: vec!["s".to_owned()], ..PassResult::default() }, WAITING),
         (PassResult { stored: vec!["s".to_owned()], ..PassResult::default() }, RETRY.last),
         (PassResult { stored: vec!["s".to_owned()], settles: Some(soon), ..PassResult::default() }, soon),
     ] {
@@ -66,8 +67,11 @@ fn a_failure_waits_longer_each_time_and_never_the_same_while_a_change_ends_any_o
         let blind = PassResult { stopped: Some(Stopped { step: Step::Watch, stop }), ..left };
         assert_eq!(rest(Some(&blind), 0, 0), Rest::UntilChange(wait), "{blind:?}");
     }
-    let joining = PassResult { joining_failed: true, ..PassResult::default() };
-    assert_eq!(rest(Some(&joining), 0, 0), Rest::UntilChange(WAITING), "a machine waits");
+    for why in [None, Some(Stop::Failed(String::new()))] {
+        let stopped = why.map(|stop| Stopped { step: Step::Joining, stop });
+        let joining = PassResult { joining_failed: true, stopped, ..PassResult::default() };
+        assert_eq!(rest(Some(&joining), 7, 0), Rest::UntilChange(WAITING), "a machine waits");
+    }
     let race = PassResult { conflict: true, ..PassResult::default() };
     assert_eq!(rest(Some(&race), 0, 0), Rest::None);
     assert!(matches!(rest(Some(&race), 0, CONFLICTS), Rest::All(_)));
@@ -90,6 +94,7 @@ fn passes_without_a_watch_do_not_make_a_later_failure_wait_longer() {
         (Some(&failed), 2, 3),
         (Some(&failed), u32::MAX, u32::MAX),
         (Some(&blind), 2, 0),
+        (Some(&of(Step::Joining)), 2, 0),
         (Some(&PassResult::default()), 2, 0),
     ] {
         assert_eq!(failures_in_a_row(passed, before), after, "{passed:?}");
@@ -119,4 +124,59 @@ async fn a_watch_that_does_not_work_is_named_while_the_settings_are_not_valid() 
     let named = |line: &&&String| line.contains("SettingsFailed") && line.contains("; also: the watch of /");
     assert!(statuses.first().is_some_and(|first| !named(&first)), "{statuses:?}");
     assert!(statuses.last().is_some_and(|last| named(&last)), "{statuses:?}");
+}
+
+/// Settings with a status that names the version that is rolled out, and that of the operator that wrote it.
+#[expect(clippy::needless_pass_by_value, reason = "reads better with json!")]
+fn settings_of(rolled_out: &str, at_work: &str, spec: serde_json::Value) -> serde_json::Value {
+    let versions = match rolled_out {
+        "" => json!([]),
+        version => {
+            json!([{"name": "operator", "version": version}, {"name": "operator-image", "version": "mco:1"}])
+        }
+    };
+    json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "MachineConfigOperator", "metadata": {"name": "cluster"},
+        "spec": spec, "status": {"versions": versions, "observedBy": at_work}})
+}
+
+#[test]
+fn a_pass_by_hand_is_of_the_version_that_keeps_the_installation() {
+    let install = "or upgrade with `mco install --image`";
+    // Columns: the version that is rolled out, that of the operator at work, where the image is from, what the remedy says.
+    for (rolled_out, at_work, from, want) in [
+        ("", "", "Settings", None),
+        (VERSION_RAW, VERSION_RAW, "Settings", None),
+        // An upgrade to this version, and one from it: the definitions say who may write them.
+        ("v0.0.1", VERSION_RAW, "Settings", None),
+        (VERSION_RAW, "v99.0.0", "Settings", None),
+        ("v0.0.1", "v0.0.1", "Settings", Some(install)),
+        ("v0.0.1", "v0.0.1", "ReleasePayload", Some("or upgrade with the payload of a release")),
+        // The first installation is not done yet.
+        ("", "v0.0.1", "Settings", Some(install)),
+        ("v0.0.1", "", "Settings", Some(install)),
+        ("v99.0.0", "v99.0.0", "Settings", Some("use `mco` of v99.0.0 or newer")),
+    ] {
+        let settings = settings_of(rolled_out, at_work, json!({"image": "mco:1", "imageFrom": from}));
+        let found = kept_by_another_version(&serde_json::from_value(settings).unwrap());
+        let about = format!("{rolled_out} {at_work} {from}: {found:?}");
+        assert_eq!(found.is_some(), want.is_some(), "{about}");
+        assert!(found.is_none_or(|why| why.contains(want.unwrap_or_default())), "{about}");
+    }
+}
+
+/// The definitions and rights would be of this version, and the parts of the other one.
+#[tokio::test]
+async fn a_pass_by_hand_of_another_version_writes_nothing() {
+    let answers = |_: &http::Method, path: &str| match path.rsplit_once('/').unwrap().1 {
+        "cluster" if path.contains("machineconfigoperators") => {
+            Some((200, settings_of("v0.0.1", "v0.0.1", json!({"image": "mco:1"}))))
+        }
+        "customresourcedefinitions" => Some((200, json!({"metadata": {}, "items": []}))),
+        _ => None,
+    };
+    let (syncer, written) = pod_with(404, Box::new(answers));
+    let error = run_once(syncer.client.clone(), Options::default()).await.unwrap_err();
+    let said = error.to_string();
+    assert!(said.starts_with("Settings: the operator of v0.0.1 keeps the installation"), "{said}");
+    assert_eq!(*written.lock().unwrap(), Vec::<String>::new());
 }

@@ -35,6 +35,7 @@ fn what_would_make_things_again_goes_first_and_what_others_made_stays() {
         nodes: vec![node],
         provider_secrets: vec![secret("worker-user-data-managed", true), secret("theirs", false)],
         namespaces: vec![object("Namespace", "n", FIELD_MANAGER)],
+        inside: vec![],
         provider: Some(object("Namespace", "openshift-machine-api", FIELD_MANAGER)),
     };
     let found = plan(&facts);
@@ -92,6 +93,7 @@ fn a_cluster_of_another_operator_is_left_as_it_is() {
         provider_secrets: vec![json!({"kind": "Secret",
                 "metadata": {"name": "worker-user-data-managed", "labels": {api::first_boot::user_data::MANAGED: ""}}})],
         namespaces: vec![theirs("Namespace", NAMESPACE, "cvo")],
+        inside: vec![],
         provider: Some(theirs("Namespace", "openshift-machine-api", "cvo")),
     };
     let rows: [(&str, Change, bool); 4] = [
@@ -109,6 +111,95 @@ fn a_cluster_of_another_operator_is_left_as_it_is() {
         assert!(
             plan.stays.contains(&"Deployment machine-config-controller: somebody else created it".to_owned())
         );
+    }
+}
+
+#[test]
+fn what_somebody_else_made_in_our_namespace_is_named_and_secrets_need_force() {
+    let inside = |kind: &str, namespace: &str, name: &str| json!({"kind": kind, "metadata": {"name": name, "namespace": namespace}});
+    let facts = |inside: Vec<Value>| Facts {
+        namespaces: vec![
+            object("Namespace", "machine-config-boot-tokens", FIELD_MANAGER),
+            object("Namespace", NAMESPACE, FIELD_MANAGER),
+        ],
+        inside,
+        ..Facts::default()
+    };
+    let found = plan(&facts(vec![
+        inside("Secret", NAMESPACE, "node-bootstrapper-token"),
+        inside("ConfigMap", NAMESPACE, "kube-root-ca.crt"),
+        inside("ConfigMap", NAMESPACE, "theirs"),
+        inside("Secret", "elsewhere", "theirs"),
+    ]));
+    assert_eq!(found.lost.iter().map(ToString::to_string).collect::<Vec<_>>(), ["ConfigMap theirs"]);
+    assert_eq!(
+        found.also_deletes(),
+        "all MachineConfigs and pools, too, and with their namespace what somebody else made: ConfigMap theirs"
+    );
+    assert!(found.check_begin(false, false).is_ok(), "no secret is in it");
+    let found = plan(&facts(vec![
+        inside("Secret", NAMESPACE, "os-signing"),
+        inside("Secret", NAMESPACE, "push"),
+        inside("Secret", "machine-config-boot-tokens", "mine"),
+        inside("ConfigMap", NAMESPACE, "theirs"),
+    ]));
+    assert!(found.actions.iter().any(|action| deletes(action, "Namespace", NAMESPACE)), "{found:?}");
+    for restores in [false, true] {
+        let said = found.check_begin(restores, false).unwrap_err().to_string();
+        for words in [
+            "nothing was removed: ",
+            "somebody else made: Secret machine-config-boot-tokens/mine, Secret os-signing, Secret push. ",
+            "(kubectl -n machine-config-boot-tokens get secret mine -o yaml; \
+             kubectl -n openshift-machine-config-operator get secret os-signing push -o yaml)",
+            "--force",
+        ] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        assert!(found.check_begin(restores, true).is_ok(), "{restores}");
+    }
+    let busy = Plan { busy: vec!["Node n is on its way".to_owned()], ..found };
+    assert!(matches!(busy.check_begin(false, false), Err(UninstallError::Busy { .. })));
+    assert!(matches!(busy.check_begin(true, false), Err(UninstallError::Secrets { .. })));
+    assert_eq!(plan(&facts(vec![])).also_deletes(), "all MachineConfigs and pools, too");
+}
+
+#[test]
+fn a_namespace_in_which_another_operator_runs_stays_unless_we_applied_it() {
+    let part = |manager: &str| {
+        let mut part = object("Deployment", "machine-config-controller", manager);
+        part["metadata"]["namespace"] = json!(NAMESPACE);
+        part
+    };
+    let secret = json!({"kind": "Secret", "metadata": {"name": "theirs", "namespace": NAMESPACE}});
+    // Columns: who applied the namespace, whose Deployment is in it, and whether the namespace goes.
+    for (namespace, part, goes) in [
+        ("cvo", Some(part("cvo")), false),
+        (FIELD_MANAGER, Some(part("cvo")), true),
+        // A chart or GitOps made it for our operator, which applies its parts itself.
+        ("helm", Some(part(FIELD_MANAGER)), true),
+        ("helm", None, true),
+    ] {
+        let ours = object("ClusterRole", "c", FIELD_MANAGER);
+        let facts = Facts {
+            objects: part.into_iter().chain([ours]).collect(),
+            namespaces: vec![object("Namespace", NAMESPACE, namespace)],
+            inside: vec![secret.clone()],
+            ..Facts::default()
+        };
+        let found = plan(&facts);
+        let about = format!("{namespace}: {found:?}");
+        assert_eq!(
+            found.actions.iter().any(|action| deletes(action, "Namespace", NAMESPACE)),
+            goes,
+            "{about}"
+        );
+        assert_eq!(found.lost.is_empty(), !goes, "{about}");
+        let stays = found.stays.iter().any(|line| {
+            line.starts_with(
+                "Namespace openshift-machine-config-operator: somebody else created it, and Deployment",
+            )
+        });
+        assert_eq!(stays, !goes, "{about}");
     }
 }
 

@@ -13,7 +13,7 @@
 
 mod plan;
 mod run;
-mod unsent;
+mod unsent_nodes;
 
 pub use plan::{NodeToRestore, RestoreState};
 pub(super) use run::pause;

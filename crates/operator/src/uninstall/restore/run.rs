@@ -4,7 +4,7 @@ use super::plan::{
     NodeMemory, NodeToRestore, RestoreRound, RestoreState, RoundInputs, how_far, members, restore_state,
     round, unpaused_pools,
 };
-use super::unsent::Unsent;
+use super::unsent_nodes::UnsentNodes;
 use crate::objects::FIELD_MANAGER;
 use crate::sync::cluster;
 use crate::uninstall::UninstallError;
@@ -91,7 +91,7 @@ struct Watch {
     since: BTreeMap<Arc<str>, (RestoreState, Duration)>,
     sent_well: BTreeSet<Arc<str>>,
     /// The nodes that were tried last, and not sent.
-    unsent: Unsent,
+    unsent: UnsentNodes,
     /// The nodes that the API server does not let be sent, with its answer.
     refused: BTreeMap<Arc<str>, String>,
     told: BTreeSet<Arc<str>>,

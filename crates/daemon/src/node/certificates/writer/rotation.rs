@@ -5,9 +5,11 @@
 
 use super::{TaskError, Writer, ask, blocking};
 use crate::node::certificates::kubeconfig_files::take_over;
+use api::ca_rotation;
 use api::k8s::{ByteString, ConfigMap};
 use api::names::NAMESPACE;
 use client::chain;
+use host::paths::KUBELET_RESTART;
 use host::{DbusSystemd, Systemd};
 use kube::Api;
 use kube::runtime::watcher;
@@ -24,10 +26,17 @@ const KUBECONFIG_DATA: (&str, &str) = ("kubeconfig-data", "ca-bundle.crt");
 /// What the object says about the API server's CA.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct CaRotation {
-    /// `service-ca-rotate`.
+    /// `service-ca-rotate`, as the Node reports it.
     pub(super) word: String,
     /// When the CA was last replaced. Empty: never, or an administrator replaces it.
     pub(super) at: String,
+}
+
+impl CaRotation {
+    /// Whether the CA is being rotated.
+    fn is_under_way(&self) -> bool {
+        ca_rotation::parse(&self.word) == Some(true)
+    }
 }
 
 /// Whether the API server's CA is to be read.
@@ -44,12 +53,12 @@ pub(super) enum CaRead {
 /// Compares what the object says with what it said when the CA was last read. Two rotations within an hour differ in their
 /// times, even if the `false` between them was never seen here.
 pub(super) fn due(ca_read_for: Option<&CaRotation>, now: &CaRotation, owed: bool) -> CaRead {
-    let begins = |was: &CaRotation| now.word == "true" && was.word != "true";
+    let begins = |was: &CaRotation| now.is_under_way() && !was.is_under_way();
     match ca_read_for {
         // The operator leaves the time, so what is owed stays owed after the hour. An administrator takes back what he asked.
-        _ if owed && (now.word == "true" || !now.at.is_empty()) => CaRead::Rotation,
+        _ if owed && (now.is_under_way() || !now.at.is_empty()) => CaRead::Rotation,
         _ if owed => CaRead::Read,
-        None if now.word == "true" => CaRead::Rotation,
+        None if now.is_under_way() => CaRead::Rotation,
         None => CaRead::Read,
         Some(was) if begins(was) || (now.at != was.at && !now.at.is_empty()) => CaRead::Rotation,
         Some(_) => CaRead::Nothing,
@@ -102,7 +111,12 @@ impl Writer {
             )));
         };
         let (root, paths) = (self.place.root.clone(), self.place.kubeconfigs.clone());
-        let taken = blocking(move || take_over(&root, &paths, &bundle)).await.map_err(TaskError::Failed)?;
+        let taken = blocking(move || take_over(&root, &paths, &bundle)).await;
+        // Also after a failure, and for an earlier process that ended before the restart.
+        if self.must_restart_kubelet().map_err(TaskError::Failed)? {
+            self.restart_kubelet().await.map_err(TaskError::Failed)?;
+        }
+        let taken = taken.map_err(TaskError::Failed)?;
         if asked_for && taken.found.is_empty() {
             return Err(TaskError::Failed(format!(
                 "the API server's CA is being rotated, and this host has no kubeconfig at {}, so nothing was written; start \
@@ -118,11 +132,14 @@ impl Writer {
             return Ok(());
         }
         tracing::info!(files = ?taken.written, at_once = taken.at_once, "the kubeconfig now has the API server's new CA");
-        if taken.at_once {
-            return self.restart_kubelet().await.map_err(TaskError::Failed);
-        }
-        self.restart_owed = true;
+        self.restart_owed |= !taken.at_once;
         Ok(())
+    }
+
+    /// Whether the kubelet has to read a new CA now.
+    pub(super) fn must_restart_kubelet(&self) -> Result<bool, String> {
+        let found = self.place.root.found(KUBELET_RESTART).map_err(|e| chain(&e))?;
+        Ok(!found.is_absent())
     }
 
     /// Called when the watch has failed. If the API server's certificate is not trusted, a kubelet that has not read the
@@ -157,7 +174,7 @@ impl Writer {
             ),
         }
         self.restart_owed = false;
-        Ok(())
+        self.place.root.remove(KUBELET_RESTART).map_err(|e| chain(&e))
     }
 }
 

@@ -97,6 +97,22 @@ async fn a_rotation_without_any_kubeconfig_fails_and_is_not_reported_as_observed
     assert!(writer.restart_owed, "the CA was written");
 }
 
+/// Here there is no systemd, so each restart fails.
+#[tokio::test]
+async fn a_restart_of_the_kubelet_that_failed_is_tried_again_also_by_the_next_process() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "/etc/kubernetes/kubelet.conf", &mk_kubeconfig(&mk_pem("old")));
+    let api = Arc::new(Mutex::new(Api { bundle: mk_pem("service-signer"), ..Api::default() }));
+    let mut writer = mk_writer(dir.path(), &api);
+    for _ in 0..2 {
+        let why = writer.write_changed(&mk_source("true", "1")).await.unwrap_err();
+        assert!(matches!(why, TaskError::Failed(_)), "{why:?}");
+    }
+    let mut next = mk_writer(dir.path(), &api);
+    next.write_changed(&mk_source("true", "1")).await.unwrap_err();
+    assert!(!api.lock().unwrap().notes.contains_key(annotation::LAST_OBSERVED_SERVER_CA));
+}
+
 #[tokio::test]
 async fn an_agent_that_starts_without_an_answer_retries() {
     let dir = tempfile::tempdir().unwrap();

@@ -48,6 +48,7 @@ fn between(
         None => Err(String::new()),
         Some(Err(not)) => Err(format!("{}: {}", not.row, not.why)),
         Some(Ok(RowApplied { row, way: TakesEffect::Userspace, .. })) => Ok((row, "userspace".to_owned())),
+        Some(Ok(RowApplied { row, way: TakesEffect::AtEachUse, .. })) => Ok((row, String::new())),
         Some(Ok(RowApplied { row, way: TakesEffect::Effects(effects), .. })) => {
             Ok((row, effects.iter().map(|e| e.effect.to_string()).collect::<Vec<_>>().join("; ")))
         }

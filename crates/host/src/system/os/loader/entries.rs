@@ -36,17 +36,17 @@ pub(super) fn with_arguments(text: &str, had: &[String], has: &[String]) -> Stri
     // From the last line to the first, as the own arguments are the last ones.
     for at in options(&lines).into_iter().rev() {
         let Some(line) = lines.get_mut(at) else { continue };
-        let mut here = Vec::new();
+        let mut of_line = Vec::new();
         let mut words = arguments(&[of(line, "options").unwrap_or_default().to_owned()]);
         left.retain(|one| match words.iter().rposition(|w| w == one) {
             Some(i) => {
-                here.push(words.remove(i));
+                of_line.push(words.remove(i));
                 false
             }
             None => true,
         });
-        let was = !here.is_empty();
-        *line = edit_options(line, &here, &[]);
+        let was = !of_line.is_empty();
+        *line = edit_options(line, &of_line, &[]);
         if was && of(line, "options") == Some("") {
             line.clear();
         }

@@ -101,12 +101,12 @@ impl OstreeHost {
         let mut all = vec!["--mount", "/bin/sh", "-c", WRITABLE, "sh", program];
         all.extend(args);
         let done = self.fetched(UNSHARE, &all, limit, pull)?;
-        Self::heard(program, args, done)
+        Self::output_or_error(program, args, done)
     }
 
     /// Fetches the image of a deployment, if it is another one than that of the next boot.
     pub(super) fn fetch_image(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {
-        let all = self.free()?;
+        let all = self.deployments_without_foreign()?;
         let now = self.reference(all.next())?;
         let Some(to) = self.other_image(target, now.as_ref())? else { return Ok(()) };
         boot_space::check(&self.root)?;

@@ -85,7 +85,7 @@ impl OstreeHost {
 
     fn run(&mut self, program: &str, args: &[&str], limit: Duration) -> Result<String, OsError> {
         let done = self.programs.run(program, args, limit);
-        Self::heard(program, args, done)
+        Self::output_or_error(program, args, done)
     }
 
     /// Runs a command that may ask a registry, through the cluster's proxy if there is one.
@@ -97,7 +97,7 @@ impl OstreeHost {
         pull: &Pull,
     ) -> Result<String, OsError> {
         let done = self.fetched(program, args, limit, pull)?;
-        Self::heard(program, args, done)
+        Self::output_or_error(program, args, done)
     }
 
     fn fetched(
@@ -112,7 +112,12 @@ impl OstreeHost {
         Ok(done.map_err(|e| ProgramError { why: proxy::hidden(&e.why, &environment), ..e }))
     }
 
-    fn heard(program: &str, args: &[&str], done: Result<Output, ProgramError>) -> Result<String, OsError> {
+    /// What a command printed, or its failure in words with the remedy.
+    fn output_or_error(
+        program: &str,
+        args: &[&str],
+        done: Result<Output, ProgramError>,
+    ) -> Result<String, OsError> {
         done.map(|output| output.text).map_err(|e| {
             let words = if args.first() == Some(&"container") { 3 } else { 2 };
             let verb = args.iter().take(words).copied().collect::<Vec<_>>().join(" ");
@@ -151,7 +156,7 @@ impl OstreeHost {
     }
 
     /// Its deployments, if nobody else staged anything.
-    fn free(&mut self) -> Result<Deployments, OsError> {
+    fn deployments_without_foreign(&mut self) -> Result<Deployments, OsError> {
         let all = self.ask()?;
         staged::refuse_foreign(&self.root, all.pending.as_ref().map(OstreeDeployment::id).as_deref(), DROP)?;
         Ok(all)

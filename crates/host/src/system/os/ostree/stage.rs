@@ -20,7 +20,7 @@ impl OstreeHost {
 
     /// Stages a deployment. If it is staged already, or what boots next is like it, nothing is done.
     pub(super) fn stage_deployment(&mut self, target: &Deployment) -> Result<(), OsError> {
-        let all = self.free()?;
+        let all = self.deployments_without_foreign()?;
         if let Some(pending) = &all.pending
             && staged::is_complete(&self.root, &pending.id(), target)?
         {

@@ -9,9 +9,9 @@
 //! Not here: which commands (see `commands`), what its answers mean (see `status`), and the reboot: no command is given
 //! `--reboot`.
 
+mod apply_live;
 mod commands;
 mod extensions_image;
-mod live;
 mod packages;
 mod restage;
 mod status;
@@ -73,14 +73,14 @@ impl RpmOstree {
     fn run(&mut self, args: &[String], limit: Duration) -> Result<String, OsError> {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let done = self.programs.run(PROGRAM, &args, limit);
-        Self::heard(&args, done)
+        Self::output_or_error(&args, done)
     }
 
     /// Runs a command that fetches. Its daemon fetches, so it needs no proxy.
     fn run_fetch(&mut self, args: &[String], pull: &Pull) -> Result<(), OsError> {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let done = self.programs.fetch(PROGRAM, &args, PULL, &[], pull);
-        Self::heard(&args, done).map(drop)
+        Self::output_or_error(&args, done).map(drop)
     }
 
     /// Ends the transaction of a command of the agent that was killed: it goes on in rpm-ostree's daemon.
@@ -90,7 +90,8 @@ impl RpmOstree {
         }
     }
 
-    fn heard(args: &[&str], done: Result<Output, ProgramError>) -> Result<String, OsError> {
+    /// What a command printed, or its failure in words with the remedy.
+    fn output_or_error(args: &[&str], done: Result<Output, ProgramError>) -> Result<String, OsError> {
         match done {
             Ok(output) => Ok(output.text),
             Err(e) if e.why.contains(BUSY) => {
@@ -120,7 +121,7 @@ impl RpmOstree {
     }
 
     /// Its state, if no transaction runs. One that the agent began goes on when the agent has ended.
-    fn idle(&mut self) -> Result<Status, OsError> {
+    fn idle_status(&mut self) -> Result<Status, OsError> {
         let status = self.ask()?;
         match status.busy() {
             Some(what) => Err(OsError::new(format!(
@@ -131,8 +132,8 @@ impl RpmOstree {
     }
 
     /// Its state, if no transaction runs and nobody else staged anything.
-    fn free(&mut self) -> Result<Status, OsError> {
-        let status = self.idle()?;
+    fn status_without_foreign(&mut self) -> Result<Status, OsError> {
+        let status = self.idle_status()?;
         staged::refuse_foreign(&self.root, status.pending().map(|d| d.id.as_str()), DROP)?;
         Ok(status)
     }
@@ -256,7 +257,7 @@ impl OsBackend for RpmOstree {
     fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {
         // An agent that was killed, or a power cut, has left it open: without its folder it fails every command that looks up packages.
         extensions_image::close(&self.root)?;
-        let status = self.free()?;
+        let status = self.status_without_foreign()?;
         if target.kernel_type == "64k-pages" && std::env::consts::ARCH != "aarch64" {
             return Err(OsError::new("the kernel type 64k-pages exists for arm64 only; choose another one"));
         }
@@ -298,7 +299,7 @@ impl OsBackend for RpmOstree {
     }
 
     fn mark(&mut self) -> Result<Token, OsError> {
-        let status = self.idle()?;
+        let status = self.idle_status()?;
         extensions_image::close(&self.root)?;
         if status.pending().is_none() {
             staged::forget(&self.root)?;
@@ -313,7 +314,7 @@ impl OsBackend for RpmOstree {
     }
 
     fn stage(&mut self, target: &Deployment) -> Result<(), OsError> {
-        let status = self.free()?;
+        let status = self.status_without_foreign()?;
         let has = self.status()?.next().kernel_arguments.clone();
         let commands = status.next().map(|now| commands::stage(now, &has, target)).unwrap_or_default();
         let needed = status.next().is_some_and(|next| commands::need_repositories(&commands, next));
@@ -374,21 +375,21 @@ impl OsBackend for RpmOstree {
         let before = UndoToken::read(before, "rpm-ostree")?;
         let ids = self.deployments_to_return_to(&before)?;
         let is = |d: Option<&RpmDeployment>| d.is_some_and(|d| ids.contains(&d.id));
-        let mut status = self.idle()?;
+        let mut status = self.idle_status()?;
         if status.next().is_some_and(|d| d.id == before.id) || is(status.pending()) {
             return Ok(());
         }
         if let Some(pending) = status.pending() {
             staged::refuse_foreign(&self.root, Some(&pending.id), DROP)?;
             self.run(&["cleanup".to_owned(), "--pending".to_owned()], STAGE)?;
-            status = self.idle()?;
+            status = self.idle_status()?;
         }
         if status.pending().is_none() {
             staged::forget(&self.root)?;
         }
         if !is(status.next()) && is(status.previous()) {
             self.run(&["rollback".to_owned()], STAGE)?;
-            status = self.idle()?;
+            status = self.idle_status()?;
         }
         match status.next() {
             next if is(next) => Ok(()),

@@ -14,7 +14,7 @@
 //! it may boot before the undo has ended. The record goes when no undo can need it any more. If it says that the packages could not be
 //! staged, it stays until an update of the OS is kept: that has what its config names.
 //!
-//! Not here: what is brought into the running system for a config (see `live`).
+//! Not here: what is brought into the running system for a config (see `apply_live`).
 
 use serde::{Deserialize, Serialize};
 
@@ -106,7 +106,7 @@ impl RpmOstree {
     /// the failure is recorded, and reported as long as they are missing.
     pub(super) fn stage_packages_again(&mut self, before: &UndoToken) -> Result<(), OsError> {
         let Some(live) = &before.live else { return Ok(()) };
-        let status = self.idle()?;
+        let status = self.idle_status()?;
         // Not in the deployment of the change: what is staged there boots instead of the one that ran. Nor if anything is staged.
         let Some(next) = status.next().filter(|next| next.booted && next.id == live.booted) else {
             return Ok(());
@@ -163,7 +163,7 @@ impl RpmOstree {
             return Ok(true);
         };
         let Some(again) = self.staged_again_for(&before.id)? else { return Ok(true) };
-        let status = self.idle()?;
+        let status = self.idle_status()?;
         let (Some(booted), Some(pending)) = (status.booted(), status.pending()) else { return Ok(true) };
         if booted.id != *ran || pending.id != again || booted.has_live(&pending.checksum) {
             return Ok(true);

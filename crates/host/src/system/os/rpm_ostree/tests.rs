@@ -1,9 +1,9 @@
 //! The back end against fake programs that replay conversations. No recording of the real program exists: the answers have
 //! the form that rpm-ostree's sources give them. The fakes take the exact arguments and no others.
 //!
-//! Not here: packages in the running system (see `live` and `restage`).
+//! Not here: packages in the running system (see `apply_live` and `restage`).
 
-mod live;
+mod apply_live;
 mod restage;
 
 use super::*;

@@ -1,7 +1,7 @@
 //! Packages that were only in the running system before a change that is undone, against the fake programs of the parent module: how they
 //! are staged again, how the running system gets them, what is told if that fails, and when the record of it goes.
 
-use super::live::{APPLIED, APPLY, live};
+use super::apply_live::{APPLIED, APPLY, live};
 use super::*;
 
 const INSTALL: &str = "/usr/bin/rpm-ostree install --idempotent --allow-inactive usbguard";

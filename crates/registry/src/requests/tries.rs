@@ -2,11 +2,11 @@
 //!
 //! What it is not: which places there are (see `routes`), or a request to one (see `request`).
 
-use crate::error::{RegistryError, RequestFailure};
-use crate::inspect::Registry;
 use crate::reference::Reference;
-use crate::routes::Endpoint;
-use crate::transport::Limits;
+use crate::requests::error::{RegistryError, RequestFailure};
+use crate::requests::registry::Registry;
+use crate::requests::routes::Endpoint;
+use crate::requests::transport::Limits;
 use std::collections::VecDeque;
 
 impl Registry {

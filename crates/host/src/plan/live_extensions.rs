@@ -4,7 +4,7 @@
 //! add files, and replace or remove none, is known only to the host when it tries. If it refuses, the change is undone, the
 //! refusal is recorded, and the config is planned again with a reboot.
 //!
-//! Not here: the try, and its undo (see `transaction::live`).
+//! Not here: the try, and its undo (see `transaction::live_extensions`).
 
 use desired::{DisruptionPolicy, OsField};
 

@@ -5,12 +5,12 @@
 //! Sources: <https://github.com/opencontainers/distribution-spec/blob/main/spec.md#endpoints>
 //! and <https://distribution.github.io/distribution/spec/auth/token/>.
 
-use crate::challenge::Challenge;
 use crate::credentials::Login;
-use crate::error::RequestFailure;
-use crate::inspect::Registry;
-use crate::routes::Endpoint;
-use crate::transport::{RegistryRequest, body, encoded, refused};
+use crate::requests::challenge::Challenge;
+use crate::requests::error::RequestFailure;
+use crate::requests::registry::Registry;
+use crate::requests::routes::Endpoint;
+use crate::requests::transport::{RegistryRequest, body, encoded, refused};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{HeaderValue, WWW_AUTHENTICATE};

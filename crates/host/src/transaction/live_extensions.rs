@@ -9,7 +9,7 @@
 //! Guarantees: the refusal is on the disk before the undo begins, so a crash in between leads to no second try. If what was brought
 //! into the running system cannot be taken out, the machine has to reboot, which ends it.
 //!
-//! Not here: whether a change may take effect in this way (see `plan::live`).
+//! Not here: whether a change may take effect in this way (see `plan::live_extensions`).
 
 use api::formats::text::chain;
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The nodes that were tried last and not sent.
 #[derive(Debug, Default)]
-pub(super) struct Unsent(BTreeMap<Arc<str>, Since>);
+pub(super) struct UnsentNodes(BTreeMap<Arc<str>, Since>);
 
 /// Since when a node is tried in vain, and why.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ struct Since {
     starts: Option<Duration>,
 }
 
-impl Unsent {
+impl UnsentNodes {
     /// Records that a node could not be sent. Returns the reason if that is a failure of the node: a refusal that is final, one that
     /// lasts longer than an API server needs to start, and anything else that lasts for `limit`.
     pub(super) fn record(
@@ -91,7 +91,7 @@ mod tests {
             (&[(0, 503, "starts"), (60, 403, "no")], Some(90)),
         ];
         for (answers, want) in rows {
-            let (mut unsent, node): (_, Arc<str>) = (Unsent::default(), "n".into());
+            let (mut unsent, node): (_, Arc<str>) = (UnsentNodes::default(), "n".into());
             let failed = (0..700).find(|second| {
                 let (_, code, said) = answers.iter().rfind(|(from, ..)| from <= second).unwrap();
                 let status = Box::new(Status::failure(said, "R").with_code(*code));

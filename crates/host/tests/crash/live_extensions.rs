@@ -60,6 +60,19 @@ fn an_extension_that_only_adds_takes_effect_without_a_reboot_and_is_taken_back_w
 }
 
 #[test]
+fn a_power_cut_at_any_point_leaves_a_journal_that_the_next_boot_can_end() {
+    if !is_root() {
+        return;
+    }
+    let p = prepare(&live_pair());
+    let mut ended = std::collections::BTreeMap::new();
+    for at in 0..=p.points() {
+        *ended.entry(p.kill_before_reboot(at).cut_the_power()).or_insert(0) += 1;
+    }
+    assert_eq!(ended.keys().collect::<Vec<_>>(), ["new", "old"], "{ended:?}");
+}
+
+#[test]
 fn a_refusal_undoes_all_of_it_and_the_config_is_planned_again_with_a_reboot() {
     if !is_root() {
         return;

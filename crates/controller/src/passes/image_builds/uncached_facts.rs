@@ -20,7 +20,7 @@ const DIGEST: &str = "digest";
 
 /// What was asked of the API server for a plan, because no cache has it.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct UncachedFacts {
     pub(super) reports: BTreeMap<String, Report>,
     pub(super) absent: BTreeSet<String>,
     pub(super) bases: BTreeMap<String, String>,
@@ -29,16 +29,20 @@ pub(super) struct Asked {
 }
 
 /// Asks what a plan needs to know of the Jobs of builds that have not ended.
-pub(super) async fn ask(shared: &Shared, snapshot: &mut Snapshot, now: &Time) -> Result<Asked, CallError> {
-    let mut asked = Asked::default();
+pub(super) async fn read(
+    shared: &Shared,
+    snapshot: &mut Snapshot,
+    now: &Time,
+) -> Result<UncachedFacts, CallError> {
+    let mut facts = UncachedFacts::default();
     if snapshot.builder.is_none() {
-        return Ok(asked);
+        return Ok(facts);
     }
     for build in build::unseen_jobs(snapshot.builds(), snapshot.jobs.iter().map(AsRef::as_ref)) {
         let job = names::job(&build);
         match call(|| format!("get job {job}"), jobs(shared).get_opt(&job)).await? {
             None => {
-                asked.absent.insert(build);
+                facts.absent.insert(build);
             }
             Some(found) => {
                 let item = job_item(&found);
@@ -52,26 +56,26 @@ pub(super) async fn ask(shared: &Shared, snapshot: &mut Snapshot, now: &Time) ->
             continue;
         }
         if matches!(job.state(), State::Succeeded | State::Failed) {
-            asked.reports.insert(job.build.clone(), report(shared, job).await?);
+            facts.reports.insert(job.build.clone(), report(shared, job).await?);
             continue;
         }
         if let Some(image) = base(shared, snapshot, job).await? {
-            asked.bases.insert(job.build.clone(), image);
+            facts.bases.insert(job.build.clone(), image);
         }
         let seconds = match job.start_check(now) {
             StartCheck::Never => continue,
             StartCheck::In(seconds) => u64::try_from(seconds).unwrap_or(0),
             StartCheck::Now => {
                 if let Some(why) = why_not_started(shared, job).await? {
-                    asked.why_not_started.insert(job.build.clone(), why);
+                    facts.why_not_started.insert(job.build.clone(), why);
                 }
                 RECHECK_INTERVAL
             }
         };
         let wait = Duration::from_secs(seconds);
-        asked.again = Some(asked.again.map_or(wait, |again| again.min(wait)));
+        facts.again = Some(facts.again.map_or(wait, |again| again.min(wait)));
     }
-    Ok(asked)
+    Ok(facts)
 }
 
 /// The base image that a pod of a Job has found behind a tag, if one has failed and it is not recorded yet.

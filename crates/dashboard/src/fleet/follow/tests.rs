@@ -1,4 +1,4 @@
-//! Tests of `live`: when a difference is sent, and what becomes of kinds that could not be read when the dashboard began.
+//! Tests of `follow`: when a difference is sent, and what becomes of kinds that could not be read when the dashboard began.
 
 use super::*;
 use crate::fake_cluster::{object, status};

@@ -6,7 +6,8 @@
 //! status --json, booted deployment: live-replaced (done), live-inprogress (interrupted: only the same target goes on)
 //! ```
 //!
-//! Not here: whether that is wanted (see `plan::live`), and what is staged again when a later change is undone (see `restage`).
+//! Not here: whether that is wanted (see `plan::live_extensions`), and what is staged again when a later change is undone (see
+//! `restage`).
 //!
 //! Source: <https://coreos.github.io/rpm-ostree/apply-live/>.
 
@@ -21,7 +22,7 @@ const REPLACE: &str = "--allow-replacement";
 impl RpmOstree {
     /// Applies the staged packages to the running system, and checks afterwards that they are there.
     pub(super) fn bring_live(&mut self) -> Result<(), OsError> {
-        let status = self.free()?;
+        let status = self.status_without_foreign()?;
         let Some(commit) = status.pending().map(|pending| pending.checksum.clone()) else {
             return Err(OsError::new("nothing is staged that could be applied to the running system"));
         };
@@ -51,7 +52,7 @@ impl RpmOstree {
                     None => booted.is_bare(),
                 })
         };
-        let status = self.idle()?;
+        let status = self.idle_status()?;
         let Some(booted) = status.booted().filter(|_| !is_back(&status)) else { return Ok(()) };
         let target = of(booted);
         let back = match &target {

@@ -71,9 +71,9 @@ fn existing(path: &Path) -> anyhow::Result<(PathBuf, std::fs::Metadata)> {
 fn lacking(folders: &[Folder], free: &BTreeMap<u64, u64>) -> Option<String> {
     let needs = |folder: &Folder| folder.full.saturating_sub(folder.has);
     free.iter().find_map(|(disk, free)| {
-        let here: Vec<&Folder> = folders.iter().filter(|f| f.disk == *disk && needs(f) > 0).collect();
-        let needed: u64 = here.iter().map(|folder| needs(folder)).sum();
-        let names: Vec<String> = here
+        let of_disk: Vec<&Folder> = folders.iter().filter(|f| f.disk == *disk && needs(f) > 0).collect();
+        let needed: u64 = of_disk.iter().map(|folder| needs(folder)).sum();
+        let names: Vec<String> = of_disk
             .iter()
             .map(|f| format!("{} needs {} more", f.path.display(), prune::gigabytes(needs(f))))
             .collect();

@@ -4,14 +4,14 @@
 //! Credentials go to the server that they are for: a redirect to another one does not take them along, and none goes on from TLS
 //! to plain text.
 //!
-//! What it is not: logins and mirrors (see `inspect`).
+//! What it is not: logins (see `request`), or mirrors (see `routes`).
 //!
 //! Source: <https://www.rfc-editor.org/rfc/rfc9110>.
 
 use crate::cache::Cache;
 use crate::credentials::Credentials;
-use crate::error::RequestFailure;
-use crate::routes::Routes;
+use crate::requests::error::RequestFailure;
+use crate::requests::routes::Routes;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use client::{Backoff, chain};
@@ -262,13 +262,13 @@ impl Transport {
 
     /// The certificates that vouch for this server.
     fn trusted(&self, settings: &Settings, server: &str) -> Vec<Vec<u8>> {
-        let here = self.trusted_here.get_or_init(|| {
+        let of_this_computer = self.trusted_here.get_or_init(|| {
             let found = rustls_native_certs::load_native_certs();
             found.certs.into_iter().map(|c| c.as_ref().to_vec()).collect()
         });
         let Trust { everywhere, hosts } = &settings.trust;
         let own = hosts.get(server).into_iter().flatten();
-        here.iter().chain(everywhere).chain(own).cloned().collect()
+        of_this_computer.iter().chain(everywhere).chain(own).cloned().collect()
     }
 }
 

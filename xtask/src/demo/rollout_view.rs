@@ -8,7 +8,7 @@ use std::time::Instant;
 
 /// Shows snapshots as they arrive.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct RolloutView {
     start: Instant,
     terminal: bool,
     lines: usize,
@@ -16,7 +16,7 @@ pub(super) struct Live {
     pools: BTreeMap<String, String>,
 }
 
-impl Live {
+impl RolloutView {
     /// Times are counted from `start`.
     pub(super) fn new(start: Instant) -> Self {
         Self {
@@ -104,9 +104,9 @@ mod tests {
             ..PoolRow::default()
         };
         let snapshot = |why: &str| Snapshot { pools: vec![pool(vec![node(why)])], ..Snapshot::default() };
-        let mut live = Live::new(Instant::now());
-        assert_eq!(live.changes(&snapshot("waits")).len(), 2);
-        assert_eq!(live.changes(&snapshot("waits")), Vec::<String>::new());
-        assert_eq!(live.changes(&snapshot("drains")), ["  worker-0 Done: drains"]);
+        let mut view = RolloutView::new(Instant::now());
+        assert_eq!(view.changes(&snapshot("waits")).len(), 2);
+        assert_eq!(view.changes(&snapshot("waits")), Vec::<String>::new());
+        assert_eq!(view.changes(&snapshot("drains")), ["  worker-0 Done: drains"]);
     }
 }
