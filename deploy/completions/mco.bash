@@ -1915,7 +1915,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__uninstall)
-            opts="-y -o -h --kubeconfig --context --kubeconfig-list --yes --force --restore-hosts --restore-timeout --dry-run --output --log --log-json --no-color --help"
+            opts="-y -o -h --kubeconfig --context --kubeconfig-list --yes --force --delete-secrets --restore-hosts --restore-timeout --dry-run --output --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

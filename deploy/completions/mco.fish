@@ -89,7 +89,8 @@ yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -s y -l yes -d 'Do not ask for confirmation'
-complete -c mco -n "__fish_mco_using_subcommand uninstall" -l force -d 'Remove everything even while nodes are being updated, if nodes do not get their own files back, if Secrets that somebody else made go with our namespaces, or if Nodes keep our annotations and taints because the API server does not let them be changed'
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -l force -d 'Remove everything even while nodes are being updated, if nodes do not get their own files back, or if Nodes keep our annotations and taints because the API server does not let them be changed'
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -l delete-secrets -d 'Also delete Secrets of others in our namespaces'
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l restore-hosts -d 'First give every managed node back the files that it had before: pools are paused, and nodes are drained, and rebooted where that is needed, as many at once as maxUnavailable allows'
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l dry-run -d 'Print what would be done, and do nothing'
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l log-json -d 'One JSON object per log line'

@@ -82,7 +82,8 @@ yaml\:"For programs and people"))' \
 '--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '(--dry-run)-y[Do not ask for confirmation]' \
 '(--dry-run)--yes[Do not ask for confirmation]' \
-'--force[Remove everything even while nodes are being updated, if nodes do not get their own files back, if Secrets that somebody else made go with our namespaces, or if Nodes keep our annotations and taints because the API server does not let them be changed]' \
+'--force[Remove everything even while nodes are being updated, if nodes do not get their own files back, or if Nodes keep our annotations and taints because the API server does not let them be changed]' \
+'--delete-secrets[Also delete Secrets of others in our namespaces]' \
 '--restore-hosts[First give every managed node back the files that it had before\: pools are paused, and nodes are drained, and rebooted where that is needed, as many at once as maxUnavailable allows]' \
 '--dry-run[Print what would be done, and do nothing]' \
 '--log-json[One JSON object per log line]' \

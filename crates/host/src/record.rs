@@ -262,10 +262,13 @@ pub struct PendingReboot {
     /// It leads back out of a change that was tried. That change may be what keeps the API server from answering.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub back: bool,
+    /// How often the machine has rebooted to go back and came up where it was. Unlike `tries`, this counts boots.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub returns: u32,
 }
 
-/// After this many reboots for the same reason that did not lead where they should, no further one is started: the machine does not
-/// go down, comes back with what looks like the same boot, or boots an operating system that it should leave.
+/// After this many reboots that did not lead where they should, no further one is started: the machine does not go down, comes back
+/// with what looks like the same boot, or boots an operating system that it should leave.
 pub const MOST_REBOOTS: u32 = 3;
 
 /// The state of a pending reboot.

@@ -122,7 +122,7 @@ impl Agent {
             Err(e) => {
                 self.read_disk_state().await;
                 self.watch_disk().await;
-                self.failed(job, e.kind, e.event, e.text).await
+                self.failed_after(e.disturbing, job, e.kind, e.event, e.text)
             }
         }
     }

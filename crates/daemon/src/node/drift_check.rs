@@ -136,10 +136,16 @@ impl Machine {
         let mut host = self.host();
         let plan = host.plan_repair(drifted, policy).map_err(|e| failed(chain(&e)))?;
         let plan = plan.map_err(|e| failed(refusal(&e).text))?;
-        host.apply(&plan).map_err(|e| failed(chain(&e)))?;
         let what: Vec<String> = drifted.drifts().iter().map(Drift::path).collect();
-        let now = Moment::now();
-        what.iter().for_each(|path| self.repairs().count(path.clone(), now));
+        let count = || what.iter().for_each(|path| self.repairs().count(path.clone(), Moment::now()));
+        if let Err(error) = host.apply(&plan) {
+            if error.disturbed_services() {
+                // Each try restarts a service that does not start.
+                count();
+            }
+            return Err(MachineError { disturbing: error.disturbed_services(), ..failed(chain(&error)) });
+        }
+        count();
         let mut text = format!("Restored {} as in config {}", listed(&what), drifted.config());
         if !plan.disruption.is_none() {
             text = format!("{text}; {}", plan.disruption);

@@ -58,7 +58,8 @@ impl Repairs {
         }
     }
 
-    /// Counts a repair of a path, once it has been made: one that failed says nothing about what changes the path.
+    /// Counts a repair of a path, once it has been made: one that failed says nothing about what changes the path. One that failed at
+    /// a service counts, too: it restarts that service each time.
     pub(crate) fn count(&mut self, path: String, now: Moment) {
         self.paths.entry(path).or_default().push(now);
     }

@@ -186,6 +186,7 @@ impl Machine {
         let trial = host.trial()?.map(trial_facts);
         let status = host.reboot_status()?;
         let back = matches!(&status, RebootStatus::Owed(r) if r.back);
+        let returns = if let RebootStatus::Owed(r) = &status { r.returns } else { 0 };
         let reboot = match status {
             RebootStatus::None => RebootFact::None,
             RebootStatus::Owed(r) => {
@@ -220,6 +221,7 @@ impl Machine {
             force: !self.root.found(host::paths::FORCE_FILE)?.is_absent(),
             reboot,
             reboot_of_trial: back,
+            returns,
             trial,
             tried,
             takes_images: host.takes_node_image(),

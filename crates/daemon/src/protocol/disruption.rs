@@ -120,7 +120,9 @@ const KUBELET_LIMIT: SignedDuration = SignedDuration::from_mins(10);
 pub(super) fn reboot(view: &View, config: String) -> Action {
     match &view.disk.reboot {
         RebootFact::Rebooted { boot_id, began, .. } => returned(view, config, boot_id, *began),
-        RebootFact::Owed { tries, .. } if *tries >= MOST_REBOOTS => too_many_reboots(view, &config),
+        RebootFact::Owed { tries, .. } if *tries >= MOST_REBOOTS || view.disk.returns >= MOST_REBOOTS => {
+            too_many_reboots(view, &config)
+        }
         RebootFact::Owed { cleared, .. } => reboot_owed(view, config, *cleared),
         RebootFact::None => Action::Reboot { config, announced: true },
     }
@@ -231,10 +233,12 @@ fn reboot_owed(view: &View, config: String, cleared: bool) -> Action {
     Action::Write { changes, notes: vec![note], cordon: None, conditional: drains }
 }
 
-/// Whether a node whose reboots had no effect should move to another config, which it may be able to reach.
+/// Whether a node whose reboots had no effect should move to another config, which it may be able to reach. Not while a change is being
+/// undone: no other one can be applied before that has ended.
 pub(super) fn abandons_reboot(view: &View, config: &str) -> bool {
     let RebootFact::Owed { tries, .. } = &view.disk.reboot else { return false };
-    *tries >= MOST_REBOOTS && view.node.wants_other(config) && view.config_on_disk() == config
+    let goes_back = view.disk.reboot_of_trial || view.disk.returns > 0;
+    !goes_back && *tries >= MOST_REBOOTS && view.node.wants_other(config) && view.config_on_disk() == config
 }
 
 /// Reports that reboots have no effect: the machine comes back with what looks like the same boot, does not go down at all, or boots

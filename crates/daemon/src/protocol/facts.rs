@@ -243,6 +243,8 @@ pub struct DiskFacts {
     /// The pending reboot leads back out of a change that was tried. That change may be what keeps the API server from
     /// answering.
     pub reboot_of_trial: bool,
+    /// How often the machine has rebooted to leave an operating system and came up in it again.
+    pub returns: u32,
     /// Whether the host can run an image that is not the config's.
     pub takes_images: bool,
 }

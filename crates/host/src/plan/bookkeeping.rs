@@ -56,6 +56,7 @@ impl Steps<'_> {
                 cleared: self.facts.cleared,
                 soft: disruption.soft,
                 back: false,
+                returns: 0,
             };
             match serde_json::to_vec(&pending) {
                 Ok(json) => self.write(paths::REBOOT_PENDING, Content::new(json), PRIVATE),

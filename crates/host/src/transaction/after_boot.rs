@@ -42,7 +42,7 @@ impl Host {
         }
         // The record says which config the files are in, or rather which one they say.
         let says = self.current_config()?.map_or_else(|| config.clone(), |c| c.name);
-        self.record_return_reboot(&says, BACK, journal.trial.is_some())?;
+        self.record_return_to_old_os(&says, BACK, journal.trial.is_some())?;
         let why = "the change was interrupted, and its operating system was booted".to_owned();
         Ok(Recovery::AwaitsReturn { config, desired, why })
     }
@@ -78,7 +78,7 @@ impl Host {
             };
             if let Err(why) = came_up {
                 if !self.undo_os(journal)? {
-                    self.record_return_reboot(&desired, BACK, false)?;
+                    self.record_return_to_old_os(&desired, BACK, false)?;
                     return Ok(Recovery::AwaitsReturn { config, desired, why });
                 }
                 Journal::reopen(&self.root)?;

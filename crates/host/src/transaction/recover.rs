@@ -157,18 +157,41 @@ impl Host {
         why: &str,
         cleared: bool,
     ) -> Result<(), Error> {
-        let (because, tries) = match self.reboot_status()? {
+        self.record_reboot_back(config, why, cleared, false)
+    }
+
+    /// The same where the machine runs the operating system that it has to leave: reboots that did not lead out of it are counted.
+    pub(crate) fn record_return_to_old_os(
+        &mut self,
+        config: &str,
+        why: &str,
+        cleared: bool,
+    ) -> Result<(), Error> {
+        self.record_reboot_back(config, why, cleared, true)
+    }
+
+    fn record_reboot_back(
+        &mut self,
+        config: &str,
+        why: &str,
+        cleared: bool,
+        is_in_new_os: bool,
+    ) -> Result<(), Error> {
+        let (because, tries, returns) = match self.reboot_status()? {
             RebootStatus::Owed(owed) if !cleared || owed.back => return Ok(()),
-            RebootStatus::Owed(owed) => (owed.because, owed.tries),
-            // It has rebooted for this already, and came up where it was: whoever counts the tries ends that.
-            RebootStatus::Rebooted(p) if p.config == config && (p.back && cleared || p.because == [why]) => {
-                (p.because, p.tries)
+            RebootStatus::Owed(owed) => (owed.because, owed.tries, owed.returns),
+            // It has rebooted for this already, and came up where it was.
+            RebootStatus::Rebooted(p)
+                if is_in_new_os && p.config == config && (p.back && cleared || p.because == [why]) =>
+            {
+                (p.because, 0, p.returns.saturating_add(1))
             }
-            RebootStatus::None | RebootStatus::Rebooted(_) => (vec![why.to_owned()], 0),
+            RebootStatus::None | RebootStatus::Rebooted(_) => (vec![why.to_owned()], 0, 0),
         };
         let (config, boot) = (config.to_owned(), self.boot()?);
         // A restart of userspace alone may not end what the change has left.
-        let pending = PendingReboot { config, boot, because, tries, cleared, soft: false, back: cleared };
+        let pending =
+            PendingReboot { config, boot, because, tries, cleared, soft: false, back: cleared, returns };
         let path = paths::REBOOT_PENDING;
         let json = serde_json::to_vec(&pending)
             .map_err(|e| Error::Config { name: path.to_owned(), why: e.to_string() })?;

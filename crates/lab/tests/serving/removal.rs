@@ -97,7 +97,7 @@ async fn uninstall_removes_everything_of_ours_and_nothing_else() {
 
     // In a real cluster the operator's pods end with their Deployment.
     running.stop().await;
-    let force: &[&str] = &["uninstall", "--yes", "--force"];
+    let force: &[&str] = &["uninstall", "--yes", "--force", "--delete-secrets"];
     let agent = tokio::spawn(play_agent(cluster.client.clone()));
     killed_commands::at_each_write(&cluster, dir.path(), force, &killed_commands::REMOVAL).await;
     agent.abort();
@@ -122,14 +122,20 @@ async fn uninstall_removes_everything_of_ours_and_nothing_else() {
     cluster.stop().await;
 }
 
-/// The key that somebody signs images with is in our namespace, and goes with it: not without --force.
+/// The key that somebody signs images with is in our namespace, and goes with it: not without --delete-secrets.
 async fn somebodys_secret(cluster: &Cluster) {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "os-signing", "namespace": NAMESPACE},
         "stringData": {"cosign.key": "hunter2"}});
     cluster.must_put(&["create"], &secret).await;
-    let said = cluster.mco(&["uninstall", "--yes"]).await;
-    assert!(said.code == 1 && said.err.contains("somebody else made: Secret os-signing. "), "{said:?}");
-    assert!(!said.err.contains("hunter2") && said.err.contains("get secret os-signing -o yaml"), "{said:?}");
+    for mode in [&["uninstall", "--yes"][..], &["uninstall", "--yes", "--force"]] {
+        let said = cluster.mco(mode).await;
+        assert!(said.code == 1 && said.err.contains("somebody else made: Secret os-signing. "), "{said:?}");
+        assert!(said.err.contains("again with --delete-secrets"), "{said:?}");
+        assert!(
+            !said.err.contains("hunter2") && said.err.contains("get secret os-signing -o yaml"),
+            "{said:?}"
+        );
+    }
     let said = cluster.mco(&["uninstall", "--dry-run"]).await;
     let line = "goes with the namespace: Secret os-signing, which somebody else made\n";
     assert!(said.code == 0 && said.out.contains(line), "{said:?}");

@@ -387,4 +387,4 @@ fn bundle_map(bundle: String, have: &StoredObjects<'_>) -> ConfigMap {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

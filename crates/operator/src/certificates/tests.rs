@@ -183,6 +183,13 @@ fn theirs(ends: i64, have: &StoredObjects<'_>) -> Secret {
     secret
 }
 
+/// The same for the config server, in a cluster without anything else.
+pub(crate) fn theirs_until(end: Timestamp) -> Secret {
+    let mut secret = make_ca(end - VALID, &Cluster::mk(&[]).have()).unwrap();
+    secret.metadata.labels = None;
+    secret
+}
+
 #[test]
 fn a_ca_of_somebody_else_that_ends_is_told_in_time_and_what_it_has_signed_ends_with_it() {
     let mut cluster = Cluster::mk(&["a.example.com"]);

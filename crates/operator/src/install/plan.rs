@@ -179,12 +179,20 @@ fn choose<T: Clone>(
     }
 }
 
+/// Where the ControllerConfig has the API server's URL.
+const IN_USE: &str = "/spec/infra/status/apiServerInternalURI";
+
 /// The API server's URL that the settings have, and the one that these steps give them although nobody has asked for it: it was found
-/// out both times. `None`: it stays, or it is what the administrator says.
+/// out both times. `None`: it stays, it is what the administrator says, or the ControllerConfig does not have it: where the cluster
+/// names its own address, that of the settings is not used.
 pub fn moved_api_server(options: &Options, steps: &[Step]) -> Option<[String; 2]> {
     let before = options.settings.as_ref()?.spec.api_server.url.clone()?;
     let settings = steps.iter().find(|step| step.object["kind"] == "MachineConfigOperator")?;
     let after = settings.object.pointer("/spec/apiServer/url")?.as_str()?;
+    let in_use = options.controller_config.as_ref()?.pointer(IN_USE)?.as_str()?;
+    if in_use != before {
+        return None;
+    }
     (options.given.api_server_url.is_none() && after != before).then(|| [before, after.to_owned()])
 }
 

@@ -143,16 +143,19 @@ fn what_is_said_stays_in_the_settings_and_what_is_found_out_follows_the_cluster(
 #[test]
 fn an_address_that_was_found_out_does_not_change_silently() {
     let none = ControllerConfigValues::default();
+    let (a, b) = (url("https://a:6443"), url("https://b:6443"));
+    let steps = plan(&Options { detected: a.clone(), ..Options::default() }).unwrap();
+    let config = steps.iter().find(|s| s.object["kind"] == "ControllerConfig").unwrap().object.clone();
     let with =
         |detected: &ControllerConfigValues, given: &ControllerConfigValues, there: Option<&Value>| Options {
             image: Some("mco:1".to_owned()),
             settings: there.map(|there| serde_json::from_value(there.clone()).unwrap()),
+            controller_config: Some(config.clone()),
             detected: detected.clone(),
             given: given.clone(),
             pools: None,
             ..Options::default()
         };
-    let (a, b) = (url("https://a:6443"), url("https://b:6443"));
     let first = settings_of(&with(&a, &none, None));
     let mut edited = first.clone();
     edited["spec"]["apiServer"]["url"] = json!("https://mine:6443");
@@ -169,6 +172,13 @@ fn an_address_that_was_found_out_does_not_change_silently() {
         let found = moved_api_server(&options, &plan(&options).unwrap());
         let want = moved.then(|| ["https://a:6443".to_owned(), "https://b:6443".to_owned()]);
         assert_eq!(found, want, "{detected:?} {given:?} {there:?}");
+    }
+    // The cluster names its own address, or nobody has used one yet.
+    let mut own = config.clone();
+    own["spec"]["infra"]["status"]["apiServerInternalURI"] = json!("https://own:6443");
+    for controller_config in [Some(own), None] {
+        let options = Options { controller_config, ..with(&b, &none, Some(&first)) };
+        assert_eq!(moved_api_server(&options, &plan(&options).unwrap()), None);
     }
 }
 

@@ -170,8 +170,8 @@ pub const ALERTS: [Alert; 33] = [
         "max by (step) (mco_operator_step_failed) > 0",
         "The operator's step {{ $labels.step }} has failed for ten minutes.",
         "Running parts are not affected. The steps after it wait: nothing of theirs that is missing or changed is put back, and an \
-         upgrade does not continue. No step waits for Watch, Joining, MachineConfiguration, UserData, Monitoring and \
-         MachineConfigDashboard. The condition Degraded of MachineConfigOperator `cluster` names the object and the remedy.",
+         upgrade does not continue. No step waits for Watch, Joining, CaLifetime, MachineConfiguration, UserData, \
+         Monitoring and MachineConfigDashboard. The condition Degraded of MachineConfigOperator `cluster` names the object and the remedy.",
     ),
     alert(
         "MCONoOperator",

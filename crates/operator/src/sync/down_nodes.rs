@@ -8,15 +8,17 @@
 //!
 //! Source: <https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/daemon/update.go>.
 
-use api::conditions::is_true;
+use api::conditions::{self, StatusCondition as _, is_true};
 use api::formats::text::names;
 use api::k8s::{Node, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// After the end of a pod's grace period, which its `deletionTimestamp` names.
 const STRANDED: SignedDuration = SignedDuration::from_secs(60);
+/// For so long a node may only be rebooting: its kubelet ends the pod when it is back, and the pod is replaced.
+const REBOOT: SignedDuration = SignedDuration::from_mins(5);
 /// A pod that is younger may only be starting: nobody asks for its node.
 const STARTING: SignedDuration = SignedDuration::from_secs(60);
 /// How many nodes are named. Of the others the number is said.
@@ -27,8 +29,10 @@ const SHOWN: usize = 5;
 pub(crate) struct DownNodes {
     /// The nodes whose pod counts as unavailable for as long as they are down.
     names: BTreeSet<String>,
-    /// How many of their pods are never replaced: each should be gone, the kubelet that would end it does not answer, and a
-    /// DaemonSet makes no other pod on that node meanwhile.
+    /// How many of their pods are to be replaced and are not yet: each should be gone, and a DaemonSet makes no other pod on that
+    /// node meanwhile.
+    ending: i64,
+    /// How many of these are never replaced: the kubelet that would end them does not answer, and a reboot takes less time.
     stranded: i64,
     /// How many nodes the DaemonSet is to have a pod on.
     scheduled: i64,
@@ -37,8 +41,8 @@ pub(crate) struct DownNodes {
 }
 
 impl DownNodes {
-    /// Out of a DaemonSet, its pods, and which of the nodes of [`unclear`] are not ready.
-    pub(crate) fn of(set: &Value, pods: &[Pod], not_ready: &BTreeSet<String>, now: Timestamp) -> Self {
+    /// Out of a DaemonSet, its pods, and which of the nodes of [`unclear`] are not ready, as [`not_ready`] returns them.
+    pub(crate) fn of(set: &Value, pods: &[Pod], not_ready: &NotReady, now: Timestamp) -> Self {
         let status = |key: &str| set["status"][key].as_i64().unwrap_or_default();
         let mut found = Self {
             scheduled: status("desiredNumberScheduled"),
@@ -49,10 +53,13 @@ impl DownNodes {
             let Some(node) = node_of(pod) else { continue };
             let end = pod.metadata.deletion_timestamp.as_ref();
             let is_late = end.is_some_and(|end| now.duration_since(end.0) > STRANDED);
-            let is_down = !works(pod) && not_ready.contains(node);
-            if is_late || is_down {
+            let since = not_ready.get(node).filter(|_| !works(pod));
+            let is_lasting =
+                since.copied().flatten().is_some_and(|since| now.duration_since(since) >= REBOOT);
+            if is_late || since.is_some() {
                 found.names.insert(node.to_owned());
-                found.stranded += i64::from(end.is_some());
+                found.ending += i64::from(end.is_some());
+                found.stranded += i64::from(end.is_some() && (is_late || is_lasting));
             }
         }
         found
@@ -69,7 +76,7 @@ impl DownNodes {
     /// written, and its rollout would count as one that goes on.
     pub(crate) fn max_unavailable(&self, usual: &Value) -> Option<i64> {
         let down = i64::try_from(self.names.len()).ok()?;
-        if down == 0 || self.updated >= self.scheduled - self.stranded {
+        if down == 0 || self.updated >= self.scheduled - self.ending {
             return None;
         }
         let usual = match usual.as_str() {
@@ -98,15 +105,21 @@ pub(crate) fn unclear(pods: &[Pod], now: Timestamp) -> BTreeSet<String> {
     late.filter_map(node_of).map(str::to_owned).collect()
 }
 
-/// The names of these nodes that are not ready.
-pub(crate) fn not_ready<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> BTreeSet<String> {
-    let down = nodes.into_iter().filter(|node| !is_ready(node));
-    down.filter_map(|node| node.metadata.name.clone()).collect()
-}
+/// The names of nodes that are not ready, each with the time since when; `None`: nobody has said it.
+pub(crate) type NotReady = BTreeMap<String, Option<Timestamp>>;
 
-fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
-    is_true(conditions.unwrap_or_default(), "Ready")
+/// Those of these nodes that are not ready.
+pub(crate) fn not_ready<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> NotReady {
+    let mut down = NotReady::new();
+    for node in nodes {
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
+        let ready = conditions::get(conditions.unwrap_or_default(), "Ready");
+        let Some(name) = node.metadata.name.clone().filter(|_| ready.is_none_or(|c| !c.is_true())) else {
+            continue;
+        };
+        down.insert(name, ready.and_then(|c| c.last_transition_time.as_ref()).map(|time| time.0));
+    }
+    down
 }
 
 fn works(pod: &Pod) -> bool {
@@ -151,34 +164,48 @@ mod tests {
     fn stranded(scheduled: i64, updated: i64, nodes: &[&str]) -> DownNodes {
         let pods: Vec<Pod> =
             nodes.iter().map(|node| pod(node, "False", LONG_AGO, Some("2026-07-01T11:58:00Z"))).collect();
-        DownNodes::of(&set(scheduled, updated), &pods, &BTreeSet::new(), now())
+        DownNodes::of(&set(scheduled, updated), &pods, &NotReady::new(), now())
     }
 
     #[test]
     fn a_pod_counts_as_stranded_when_nobody_ends_it() {
-        // Columns: whether the pod is ready, when it should be gone, whether its node is ready; whether the node is down, and how
-        // many pods are stranded.
-        for (ready, end, node_is_ready, down, stranded) in [
-            ("True", None, true, false, 0),
-            ("False", None, true, false, 0),
+        let (just_now, long_ago) = (Some("2026-07-01T11:56:00Z"), Some("2026-07-01T11:55:00Z"));
+        // Columns: whether the pod is ready, when it should be gone, since when its node is not ready; whether the node is down, and
+        // how many pods are stranded.
+        for (ready, end, not_ready, down, stranded) in [
+            ("True", None, None, false, 0),
+            ("False", None, None, false, 0),
             // A pod of the new template on a node that is down: it counts as unavailable.
-            ("False", None, false, true, 0),
+            ("False", None, long_ago, true, 0),
             // Its node has just gone, and the pod still works for all that is known.
-            ("True", None, false, false, 0),
-            ("False", Some("2026-07-01T12:05:00Z"), true, false, 0),
-            ("False", Some("2026-07-01T11:59:30Z"), true, false, 0),
+            ("True", None, long_ago, false, 0),
+            ("False", Some("2026-07-01T12:05:00Z"), None, false, 0),
+            ("False", Some("2026-07-01T11:59:30Z"), None, false, 0),
             // The kubelet does not answer: its grace period, minutes for an agent, is not waited for.
-            ("False", Some("2026-07-01T12:05:00Z"), false, true, 1),
+            ("False", Some("2026-07-01T12:05:00Z"), long_ago, true, 1),
+            // The node may only be rebooting.
+            ("False", Some("2026-07-01T12:05:00Z"), just_now, true, 0),
+            ("False", Some("2026-07-01T11:58:00Z"), just_now, true, 1),
             // It answers, and does not end the pod.
-            ("False", Some("2026-07-01T11:58:00Z"), true, true, 1),
+            ("False", Some("2026-07-01T11:58:00Z"), None, true, 1),
         ] {
             let pods = [pod("a", ready, LONG_AGO, end)];
-            let not_ready: BTreeSet<String> =
-                Some("a".to_owned()).filter(|_| !node_is_ready).into_iter().collect();
-            let found = DownNodes::of(&set(3, 1), &pods, &not_ready, now());
-            let about = format!("{ready} {end:?} {node_is_ready}: {found:?}");
+            let since = not_ready.map(|since| ("a".to_owned(), Some(since.parse().unwrap())));
+            let found = DownNodes::of(&set(3, 1), &pods, &since.into_iter().collect(), now());
+            let about = format!("{ready} {end:?} {not_ready:?}: {found:?}");
             assert_eq!((found.names.contains("a"), found.stranded()), (down, stranded), "{about}");
+            // The others get their budget at once.
+            assert_eq!(found.max_unavailable(&json!(1)), down.then_some(2), "{about}");
         }
+    }
+
+    #[test]
+    fn a_node_of_which_nobody_says_since_when_it_is_not_ready_may_be_rebooting() {
+        let pods = [pod("a", "False", LONG_AGO, Some("2026-07-01T12:05:00Z"))];
+        let not_ready = NotReady::from([("a".to_owned(), None)]);
+        let found = DownNodes::of(&set(3, 2), &pods, &not_ready, now());
+        assert_eq!((found.words().as_str(), found.stranded()), ("; nodes that are down: a", 0));
+        assert_eq!(found.max_unavailable(&json!(1)), None, "no other pod is left to be replaced");
     }
 
     #[test]
@@ -190,13 +217,18 @@ mod tests {
             pod("b", "False", LONG_AGO, Some("2026-07-01T12:05:00Z")),
         ];
         assert_eq!(unclear(&pods, now()), BTreeSet::from(["a", "b"].map(str::to_owned)));
-        let node = |name: &str, ready: &str| -> Node {
-            serde_json::from_value(json!({"metadata": {"name": name},
-                "status": {"conditions": [{"type": "Ready", "status": ready}]}}))
-            .unwrap()
+        let node = |name: &str, ready: &str, since: Option<&str>| -> Node {
+            let condition = json!({"type": "Ready", "status": ready, "lastTransitionTime": since});
+            let node = json!({"metadata": {"name": name}, "status": {"conditions": [condition]}});
+            serde_json::from_value(node).unwrap()
         };
-        let nodes = [node("a", "Unknown"), node("b", "True"), node("c", "False")];
-        assert_eq!(not_ready(&nodes), BTreeSet::from(["a", "c"].map(str::to_owned)));
+        let nodes = [
+            node("a", "Unknown", Some(LONG_AGO)),
+            node("b", "True", Some(LONG_AGO)),
+            node("c", "False", None),
+        ];
+        let want = [("a".to_owned(), Some(LONG_AGO.parse().unwrap())), ("c".to_owned(), None)];
+        assert_eq!(not_ready(&nodes), NotReady::from(want));
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub enum Step {
     Watch,
     /// The certificates of machines that join are approved, after all other steps and whatever has become of these.
     Joining,
+    /// The CAs that administrators keep themselves do not end soon. It is looked at with the certificates.
+    CaLifetime,
     /// The settings object is valid.
     Settings,
     /// The operator's own Deployment has the image that the settings name.
@@ -103,14 +105,15 @@ impl Step {
 
     /// Whether something is not installed as it is to be when this has failed. Otherwise a version is reached nevertheless.
     fn is_of_installation(self) -> bool {
-        !matches!(self, Self::Watch | Self::Joining)
+        !matches!(self, Self::Watch | Self::Joining | Self::CaLifetime)
     }
 
     /// All of them, in their order.
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 22] = [
         Self::Read,
         Self::Watch,
         Self::Joining,
+        Self::CaLifetime,
         Self::Settings,
         Self::MachineConfigOperator,
         Self::CustomResourceDefinitions,
@@ -321,27 +324,28 @@ mod tests {
             Step::Read => 0,
             Step::Watch => 1,
             Step::Joining => 2,
-            Step::Settings => 3,
-            Step::MachineConfigOperator => 4,
-            Step::CustomResourceDefinitions => 5,
-            Step::ControllerConfig => 6,
-            Step::MachineConfiguration => 7,
-            Step::MachineConfigPools => 8,
-            Step::Rights => 9,
-            Step::AdmissionPolicies => 10,
-            Step::Certificates => 11,
-            Step::UserData => 12,
-            Step::MachineConfigController => 13,
-            Step::MachineConfigServer => 14,
-            Step::MachineConfigDaemon => 15,
-            Step::Release => 16,
-            Step::Prune => 17,
-            Step::Monitoring => 18,
-            Step::MachineConfigDashboard => 19,
-            Step::RequiredPools => 20,
+            Step::CaLifetime => 3,
+            Step::Settings => 4,
+            Step::MachineConfigOperator => 5,
+            Step::CustomResourceDefinitions => 6,
+            Step::ControllerConfig => 7,
+            Step::MachineConfiguration => 8,
+            Step::MachineConfigPools => 9,
+            Step::Rights => 10,
+            Step::AdmissionPolicies => 11,
+            Step::Certificates => 12,
+            Step::UserData => 13,
+            Step::MachineConfigController => 14,
+            Step::MachineConfigServer => 15,
+            Step::MachineConfigDaemon => 16,
+            Step::Release => 17,
+            Step::Prune => 18,
+            Step::Monitoring => 19,
+            Step::MachineConfigDashboard => 20,
+            Step::RequiredPools => 21,
         };
         // Its length is that of the list above.
-        let all: [usize; 21] = std::array::from_fn(|number| number);
+        let all: [usize; 22] = std::array::from_fn(|number| number);
         assert_eq!(Step::ALL.map(number), all);
         assert!(Step::ALL.is_sorted(), "as the enum says it");
         for step in Step::ALL {
@@ -350,7 +354,7 @@ mod tests {
         }
         // Those that a pass does not carry out in its turn.
         let carried_out = STEPS.iter().map(|d| d.step);
-        let others = [Step::Read, Step::Watch, Step::Joining, Step::Settings].into_iter();
+        let others = [Step::Read, Step::Watch, Step::Joining, Step::CaLifetime, Step::Settings].into_iter();
         assert!(others.chain(carried_out).eq(Step::ALL));
     }
 

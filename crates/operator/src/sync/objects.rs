@@ -146,7 +146,7 @@ pub(crate) fn selector(workload: &Value) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
-    use std::collections::BTreeSet;
+    use std::collections::BTreeMap;
 
     #[test]
     fn an_object_is_written_when_a_field_of_ours_is_another_and_only_then() {
@@ -244,7 +244,7 @@ mod tests {
             "metadata": {"name": "s-3", "deletionTimestamp": "2026-07-01T11:58:00Z"}, "spec": {"nodeName": "c"}}))
         .unwrap();
         let now = "2026-07-01T12:00:00Z".parse().unwrap();
-        let down = DownNodes::of(&set(3, 1, 2), &[pod], &BTreeSet::new(), now);
+        let down = DownNodes::of(&set(3, 1, 2), &[pod], &BTreeMap::new(), now);
         assert_eq!(rollout(&set(3, 2, 2), &down), Rollout::Done);
         assert!(
             matches!(rollout(&set(3, 1, 2), &down), Rollout::Moving(text) if text.ends_with("available; nodes that are down: c")),

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 #[derive(Debug, Default)]
 pub(super) struct PassFailures {
     /// Failures that hold up no other step, as the pass has met them: the step and why. Steps come in their order, and what is known of
-    /// watches after all of them, so that it gives the reason only where nothing else has failed.
+    /// watches after all of them.
     remembered: Vec<(Step, String)>,
     /// Where the pass stopped.
     stopped: Option<Stopped>,
@@ -36,9 +36,9 @@ impl PassFailures {
         self.remembered.push((step, why));
     }
 
-    /// Whether every step has succeeded.
+    /// Whether every step has succeeded. What says nothing of the installation is no failure of one.
     pub(super) fn is_empty(&self) -> bool {
-        self.remembered.is_empty() && self.stopped.is_none()
+        self.stopped.is_none() && self.remembered.iter().all(|(step, _)| !step.is_of_installation())
     }
 
     /// Adds at the end why changes are seen late, if they are.
@@ -54,8 +54,10 @@ impl PassFailures {
     }
 
     /// What the pass reports. While parts are rolled out, that is what it waits for; pools may take days. Of several failures
-    /// the one that holds up other steps gives the reason, else the first one.
-    pub(super) fn reported(self) -> Option<Stopped> {
+    /// the one that holds up other steps gives the reason, else the first one. What says nothing of the installation gives it only
+    /// where nothing else has failed.
+    pub(super) fn reported(mut self) -> Option<Stopped> {
+        self.remembered.sort_by_key(|(step, _)| !step.is_of_installation());
         let first = match self.stopped {
             Some(Stopped { step, stop: Stop::Failed(why) }) => Some((step, why)),
             None | Some(Stopped { step: Step::RequiredPools, .. }) if !self.remembered.is_empty() => None,
@@ -71,12 +73,12 @@ impl PassFailures {
 }
 
 /// Adds to what a pass reports why machines that join wait, if they do. It was looked at after the steps, and of a pass with
-/// nothing but a watch that does not work it gives the reason.
+/// nothing but a watch that does not work, or a CA that ends soon, it gives the reason.
 pub(super) fn with_joining(reported: Option<Stopped>, why: Option<String>) -> Option<Stopped> {
     let Some(why) = why else { return reported };
     let joining = Stopped { step: Step::Joining, stop: Stop::Failed(why) };
     let (before, after) = match reported {
-        Some(watch) if watch.step == Step::Watch => (None, Some(watch)),
+        Some(beside) if !beside.step.is_of_installation() => (None, Some(beside)),
         steps => (steps, None),
     };
     let mut failures = PassFailures::default();
@@ -153,6 +155,7 @@ mod tests {
             (None, failed(Step::Joining, "j")),
             (waiting(Step::RequiredPools), failed(Step::Joining, "j")),
             (failed(Step::Watch, "w"), failed(Step::Joining, "j; also: w")),
+            (failed(Step::CaLifetime, "c"), failed(Step::Joining, "j; also: c")),
             (failed(Step::UserData, "u"), failed(Step::UserData, "u; also: j")),
             (failed(Step::Settings, "s"), failed(Step::Settings, "s; also: j")),
             // It is said when the parts run.
@@ -165,11 +168,33 @@ mod tests {
 
     #[test]
     fn what_a_step_says_although_it_has_done_its_work_is_reported_at_the_end() {
-        let mut failures = PassFailures::default();
-        failures.remember(Step::Certificates, "the CA ends".to_owned());
-        assert!(!failures.is_empty());
-        let stopped = failures.reported();
-        let want = Stopped { step: Step::Certificates, stop: Stop::Failed("the CA ends".to_owned()) };
-        assert_eq!(stopped, Some(want));
+        let waiting = |step| Stopped { step, stop: Stop::Waiting("w".to_owned()) };
+        let failed = |step, why: &str| Stopped { step, stop: Stop::Failed(why.to_owned()) };
+        let ends = failed(Step::CaLifetime, "the CA ends; also: the watch");
+        // Columns: what stops the pass later, or fails; what is reported.
+        for (later, want) in [
+            (None, ends.clone()),
+            (Some(waiting(Step::RequiredPools)), ends),
+            (Some(waiting(Step::MachineConfigServer)), waiting(Step::MachineConfigServer)),
+            (
+                Some(failed(Step::UserData, "no")),
+                failed(Step::UserData, "no; also: the CA ends; also: the watch"),
+            ),
+            (
+                Some(failed(Step::Rights, "no")),
+                failed(Step::Rights, "no; also: the CA ends; also: the watch"),
+            ),
+        ] {
+            let mut failures = PassFailures::default();
+            failures.remember(Step::CaLifetime, "the CA ends".to_owned());
+            assert!(failures.is_empty(), "every step has succeeded");
+            let is_done = later.is_none();
+            if let Some(later) = later {
+                let _ = failures.record(later);
+            }
+            assert_eq!(failures.is_empty(), is_done);
+            failures.remember(Step::Watch, "the watch".to_owned());
+            assert_eq!(failures.reported(), Some(want));
+        }
     }
 }

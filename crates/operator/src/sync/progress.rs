@@ -157,6 +157,7 @@ mod tests {
             (3, VERSION_RAW, life(true, Some("RequiredPools"), Some("WatchFailed")), "done"),
             (3, VERSION_RAW, life(false, None, Some("WatchFailed")), "waiting"),
             (3, VERSION_RAW, life(true, None, Some("JoiningFailed")), "done"),
+            (3, VERSION_RAW, life(true, None, Some("CaLifetimeFailed")), "done"),
             (3, VERSION_RAW, life(true, Some("MonitoringFailed"), Some("MonitoringFailed")), "failed"),
             (3, VERSION_RAW, life(true, Some("MachineConfigServer"), None), "waiting"),
             (3, VERSION_RAW, life(false, None, None), "waiting"),

@@ -60,7 +60,7 @@ pub enum StartError {
 ///
 /// # Errors
 /// The operator of another version keeps the installation, and this is not a pod of it: nothing is written then. Or the first step
-/// that failed.
+/// of the installation that failed.
 pub async fn run_once(client: Client, options: Options) -> Result<Vec<String>, StartError> {
     if options.image.is_none()
         && let Some(why) = cluster::settings(&client).await?.as_ref().and_then(kept_by_another_version)
@@ -85,8 +85,19 @@ pub async fn run_once(client: Client, options: Options) -> Result<Vec<String>, S
         passed.done.splice(0..0, before);
     }
     report::report(&syncer.client, &syncer.metrics, &passed).await;
+    ended(passed)
+}
+
+/// What a single pass has written, or the step that failed. What says nothing of the installation is logged.
+fn ended(passed: PassResult) -> Result<Vec<String>, StartError> {
     match passed.stopped {
-        Some(Stopped { step, stop: Stop::Failed(why) }) => Err(StartError::Failed { step, why }),
+        Some(Stopped { step, stop: Stop::Failed(why) }) if step.is_of_installation() => {
+            Err(StartError::Failed { step, why })
+        }
+        Some(Stopped { step, stop: Stop::Failed(why) }) => {
+            tracing::warn!("{}: {why}", step.failed());
+            Ok(passed.done)
+        }
         _ => Ok(passed.done),
     }
 }
@@ -210,8 +221,8 @@ fn rest(passed: Option<&PassResult>, failures: u32, conflicts: u32) -> Rest {
         None => Rest::All(RETRY.delay(failures)),
         Some(passed) if passed.conflict && conflicts < CONFLICTS => Rest::None,
         Some(passed) if passed.conflict => Rest::All(RETRY.delay(conflicts)),
-        // One that only says that a watch does not work, or that machines wait, has done everything. Its wait is that of any other
-        // pass; a watch that does not work ends it after a minute at the latest.
+        // One that only says that a watch does not work, that machines wait or that a CA ends soon has done everything. Its wait is that
+        // of any other pass; a watch that does not work ends it after a minute at the latest.
         Some(passed) => match stopped_at_installation(passed).map(|s| &s.stop) {
             // Nothing tells any more of the machine that waits.
             None if passed.joining_failed => Rest::UntilChange(WAITING),
@@ -227,8 +238,9 @@ fn rest(passed: Option<&PassResult>, failures: u32, conflicts: u32) -> Rest {
     }
 }
 
-/// How many passes in a row have failed, this one included. One that only says that a watch does not work, or that machines wait,
-/// has done everything: there are many of these, one a minute or more, and the next failure would wait as the last of a long series.
+/// How many passes in a row have failed, this one included. One that only says that a watch does not work, that machines wait or that a
+/// CA ends soon has done everything: there may be many of these, one a minute or more, and the next failure would wait as the last of
+/// a long series.
 fn failures_in_a_row(passed: Option<&PassResult>, before: u32) -> u32 {
     let failed = passed.is_none_or(|passed| {
         stopped_at_installation(passed).is_some_and(|s| matches!(s.stop, Stop::Failed(_)))
@@ -271,7 +283,8 @@ async fn term(mut syncer: Syncer) {
                 Stop::Failed(why) => format!("{}: {why}", s.step.failed()),
             });
         // Once for each trouble, not once for each pass. The watches say theirs themselves, and so does what machines wait for.
-        let is_said = passed.as_ref().is_some_and(|passed| stopped_at_installation(passed).is_none());
+        let step = passed.as_ref().and_then(|passed| passed.stopped.as_ref()).map(|stopped| stopped.step);
+        let is_said = matches!(step, Some(Step::Watch | Step::Joining));
         if !words.is_empty() && words != told && !is_said {
             tracing::warn!("{words}");
         }

@@ -66,7 +66,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) unmanaged: bool,
     /// Where the pass stopped, or what has failed; `None`: it came to its end.
     pub(crate) stopped: Option<&'a Stopped>,
-    /// Every step has succeeded. A watch that does not work, or machines that wait, may be in `stopped` nevertheless.
+    /// Every step has succeeded. What keeps nothing from being installed may be in `stopped` nevertheless: a watch that does not work,
+    /// machines that wait, a CA that ends soon.
     pub(crate) complete: bool,
     /// A controller is at work. `None`: nobody has looked.
     pub(crate) controller: Option<bool>,
@@ -163,11 +164,11 @@ pub(crate) fn after(
             "spec.managementState is Unmanaged: nothing is changed".to_owned(),
         ),
         None => (false, AS_EXPECTED.to_owned(), format!("Cluster version is {version}")),
-        Some((Step::RequiredPools | Step::Watch | Step::Joining, _)) if same => {
+        Some((step, _)) if same && (step == Step::RequiredPools || !step.is_of_installation()) => {
             (false, AS_EXPECTED.to_owned(), format!("Cluster version is {version}"))
         }
         // It is reported when everything else is done, but for the pools.
-        Some((Step::Watch | Step::Joining, _)) => (
+        Some((step, _)) if !step.is_of_installation() => (
             true,
             Step::RequiredPools.to_string(),
             format!("Working towards {version}: the required pools are being updated"),

@@ -59,7 +59,8 @@ pub enum UninstallError {
     /// Secrets that somebody else made would go with a namespace.
     #[error(
         "nothing was removed: a namespace goes with everything in it, also with what somebody else made: {}. A key in one of these \
-         may have no other copy. Copy what you need ({}), then run the command again with --force, or delete the Secrets first",
+         may have no other copy. Copy what you need ({}), then run the command again with --delete-secrets, or delete the \
+         Secrets first",
         others::listed(secrets),
         others::commands(secrets)
     )]

@@ -119,16 +119,21 @@ pub struct Plan {
 
 impl Plan {
     /// Whether the removal may begin. `restores`: nodes go back to their own files first, and those that are on their way are waited
-    /// for. `force`: it begins anyway.
+    /// for. `force`: it begins anyway, whatever nodes do. `delete_secrets`: somebody's Secrets may go with a namespace.
     ///
     /// # Errors
     /// Nodes are on their way, and would stay between two configs; or somebody's Secrets would go with a namespace.
-    pub fn check_begin(&self, restores: bool, force: bool) -> Result<(), UninstallError> {
-        if force {
-            return Ok(());
-        }
-        if !self.busy.is_empty() && !restores {
+    pub fn check_begin(
+        &self,
+        restores: bool,
+        force: bool,
+        delete_secrets: bool,
+    ) -> Result<(), UninstallError> {
+        if !self.busy.is_empty() && !restores && !force {
             return Err(UninstallError::Busy { nodes: self.busy.clone() });
+        }
+        if delete_secrets {
+            return Ok(());
         }
         let secrets: Vec<Lost> = self.lost.iter().filter(|lost| lost.is_secret()).cloned().collect();
         if secrets.is_empty() { Ok(()) } else { Err(UninstallError::Secrets { secrets }) }

@@ -15,11 +15,13 @@ pub(crate) struct Uninstall {
     /// Do not ask for confirmation
     #[arg(short, long, conflicts_with = "dry_run")]
     pub(crate) yes: bool,
-    /// Remove everything even while nodes are being updated, if nodes do not get their own files back, if Secrets that somebody
-    /// else made go with our namespaces, or if Nodes keep our annotations and taints because the API server does not let them be
-    /// changed
+    /// Remove everything even while nodes are being updated, if nodes do not get their own files back, or if Nodes keep our
+    /// annotations and taints because the API server does not let them be changed
     #[arg(long)]
     pub(crate) force: bool,
+    /// Also delete Secrets of others in our namespaces
+    #[arg(long)]
+    pub(crate) delete_secrets: bool,
     /// First give every managed node back the files that it had before: pools are paused, and nodes are drained, and
     /// rebooted where that is needed, as many at once as maxUnavailable allows
     #[arg(long)]

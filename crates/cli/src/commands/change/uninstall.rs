@@ -23,7 +23,7 @@ pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
         output::write("nothing is installed\n")?;
         return Ok(exit::OK);
     }
-    plan.check_begin(a.restore_hosts, a.force)?;
+    plan.check_begin(a.restore_hosts, a.force, a.delete_secrets)?;
     if !a.yes {
         output::write(&lines(&hosts, &plan))?;
         let also = plan.also_deletes();
@@ -37,7 +37,7 @@ pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
         }
         // Somebody may have thought about it for long.
         plan = operator::uninstall::plan(&find(&client).await?);
-        plan.check_begin(a.restore_hosts, a.force)?;
+        plan.check_begin(a.restore_hosts, a.force, a.delete_secrets)?;
     }
     let mut kept = BTreeMap::new();
     if a.restore_hosts {
@@ -46,7 +46,7 @@ pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
         kept = restore_hosts(&client, limit, a.force, tell).await?;
         plan = operator::uninstall::plan(&find(&client).await?);
         // That takes long, and somebody may have put a Secret there meanwhile.
-        plan.check_begin(a.restore_hosts, a.force)?;
+        plan.check_begin(a.restore_hosts, a.force, a.delete_secrets)?;
     }
     // The removal continues after its output was closed.
     let remains =

@@ -40,6 +40,7 @@ pub(super) fn take_over(root: &Root, paths: &[String], bundle: &[u8]) -> Result<
         })
         .transpose()
     };
+    let was_marked = !root.found(KUBELET_RESTART).map_err(|e| chain(&e))?.is_absent();
     let mut taken = TakeOver::default();
     for path in paths {
         let path = &behind_links(root, path)?;
@@ -64,9 +65,19 @@ pub(super) fn take_over(root: &Root, paths: &[String], bundle: &[u8]) -> Result<
             // First: this process may end before the restart, and the next one finds the kubeconfig as it should be.
             put(root, KUBELET_RESTART, b"", MARK).map_err(|e| chain(&e))?;
         }
-        if put(root, path, text.as_bytes(), SECRET).map_err(|e| chain(&e))? {
-            taken.written.push(path.clone());
-            taken.at_once |= rotation.at_once;
+        match put(root, path, text.as_bytes(), SECRET) {
+            Ok(true) => {
+                taken.written.push(path.clone());
+                taken.at_once |= rotation.at_once;
+            }
+            Ok(false) => {}
+            Err(error) => {
+                if !was_marked && !taken.at_once {
+                    // There is nothing new for the kubelet to read.
+                    root.remove(KUBELET_RESTART).map_err(|e| chain(&e))?;
+                }
+                return Err(chain(&error));
+            }
         }
     }
     Ok(taken)
@@ -184,5 +195,31 @@ pub(super) mod tests {
         let bundle = format!("{old}{}", mk_pem("service-signer"));
         take_over(&root, &both, bundle.as_bytes()).unwrap_err();
         assert!(is_marked());
+    }
+
+    /// A file that may not be changed, as `chattr +i` makes one.
+    #[derive(Debug)]
+    struct Immutable;
+
+    impl host::fault::Faults for Immutable {
+        fn at(&self, p: host::fault::Point<'_>) -> Result<(), host::fault::Fault> {
+            match p.before && p.on.contains("kubelet.conf") && p.call != "read" {
+                true => Err(host::fault::Fault::Fail(std::io::ErrorKind::PermissionDenied.into())),
+                false => Ok(()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_kubeconfig_that_cannot_be_written_restarts_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = host::Options { sync: false, owners: false };
+        let root = Root::open_with(dir.path(), options, std::sync::Arc::new(Immutable)).unwrap();
+        let old = mk_pem("old");
+        let path = "/etc/kubernetes/kubelet.conf".to_owned();
+        write(dir.path(), &path, &mk_kubeconfig(&old));
+        let bundle = format!("{old}{}", mk_pem("service-signer"));
+        take_over(&root, &[path], bundle.as_bytes()).unwrap_err();
+        assert!(root.found(KUBELET_RESTART).unwrap().is_absent());
     }
 }

@@ -26,7 +26,7 @@ use host::Root;
 use jiff::Timestamp;
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use rotation::CaRotation;
+use rotation::{CaRotation, FailedRestart};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -56,6 +56,8 @@ pub(crate) struct Writer {
     /// Whether the kubelet must be restarted before long to read a CA that is already on the disk. What cannot wait is on the disk,
     /// too ([`host::paths::KUBELET_RESTART`]).
     restart_owed: bool,
+    /// The last restart for a CA that cannot wait, if it failed.
+    restart_failed: Option<FailedRestart>,
     /// What the object said when the API server's CA was last read. Kept here and not on the Node, so that a write that
     /// fails hides no rotation. `None`: this process has not read it yet, and a rotation may have come and gone before.
     ca_read_for: Option<CaRotation>,
@@ -130,6 +132,7 @@ impl Writer {
             place,
             updates,
             restart_owed: false,
+            restart_failed: None,
             ca_read_for: None,
             rotation_owed: false,
             reported: None,

@@ -210,6 +210,10 @@ fn three_reboots_that_change_nothing_degrade_the_node() {
     // Another config is accepted; it may be one that the node can reach.
     view.node.desired = "c".into();
     assert_eq!(step(&view), Action::Prepare(pair("b", "c")));
+    // Not where the machine comes up in the OS that it is to leave: nothing can be applied before that has ended.
+    view.disk.returns = 3;
+    assert_eq!(step(&view), Action::Wait { why: Waiting::Boot, until: Some(at(1010)) });
+    view.disk.returns = 0;
     // A reboot that is recognised later ends the failure.
     view.node.desired = "b".into();
     view.disk.reboot = RebootFact::Rebooted { config: "b".into(), boot_id: "one".into(), began: None };

@@ -166,7 +166,7 @@ impl Host {
     pub(super) fn undo_trial(&mut self, journal: &Journal) -> Result<Recovery, Error> {
         if !self.undo_os(journal)? {
             let Names { current: config, desired } = journal.names.clone();
-            self.record_return_reboot(&desired, BACK_FROM_TRIAL, true)?;
+            self.record_return_to_old_os(&desired, BACK_FROM_TRIAL, true)?;
             let why = self.failed()?.map(|f| f.why).unwrap_or_default();
             return Ok(Recovery::AwaitsReturn { config, desired, why });
         }

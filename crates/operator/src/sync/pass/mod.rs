@@ -75,7 +75,7 @@ pub(super) struct PassResult {
     pub(super) done: Vec<String>,
     /// Where it stopped.
     pub(super) stopped: Option<Stopped>,
-    /// Every step has succeeded. A watch that does not work may be reported nevertheless.
+    /// Every step has succeeded. What keeps nothing from being installed may be reported nevertheless.
     pub(super) complete: bool,
     /// Somebody else wrote first: what was read is stale.
     pub(super) conflict: bool,
@@ -85,8 +85,8 @@ pub(super) struct PassResult {
     pub(super) boot_images_read: bool,
     /// Whether stored versions were looked at.
     pub(super) stored_read: bool,
-    /// The certificate of a machine that joins could not be looked at or approved. Unless that was a conflict, `stopped` says
-    /// why, but for the time in which parts are rolled out.
+    /// The certificate of a machine that joins could not be looked at or approved. Where that was refused, `stopped` says why, but
+    /// for the time in which parts are rolled out.
     pub(super) joining_failed: bool,
     /// The API server's minor version, and the kubelets'.
     pub(super) kubelets: Option<(u64, Vec<(String, u64)>)>,
@@ -133,27 +133,29 @@ impl Syncer {
             Err(error) if !error.is_outage() => self.unread(&error).await?,
             other => other?,
         };
-        let joining = self.approve(&mut passed).await;
-        // Once for each trouble, not once for each pass. While parts are rolled out, nothing else says it.
-        if let Some(why) = joining.as_ref().filter(|why| self.joining.as_ref() != Some(*why)) {
-            tracing::warn!("{}: {why}", Step::Joining.failed());
-        }
-        self.joining.clone_from(&joining);
-        passed.stopped = with_joining(passed.stopped.take(), joining);
+        let refused = self.approve(&mut passed).await;
+        passed.stopped = with_joining(passed.stopped.take(), refused);
         Ok(passed)
     }
 
-    /// Approves the certificates of machines that join. Returns why such machines wait, with the remedy. Whatever keeps the
-    /// installation from going on is no fault of a machine that joins.
-    async fn approve(&self, passed: &mut PassResult) -> Option<String> {
-        if !may_join(passed) {
-            return None;
-        }
-        let error = joining::approve(&self.client, &mut passed.done).await.err()?;
-        passed.joining_failed = true;
+    /// Approves the certificates of machines that join. Returns why such machines wait, with the remedy, where that is refused and
+    /// waiting does not help. Anything else is logged and tried again. Whatever keeps the installation from going on is no fault of a
+    /// machine that joins.
+    async fn approve(&mut self, passed: &mut PassResult) -> Option<String> {
+        let failed = match may_join(passed) {
+            true => joining::approve(&self.client, &mut passed.done).await.err(),
+            false => None,
+        };
+        passed.joining_failed = failed.is_some();
         // After a conflict it is only looked at again: somebody else has decided meanwhile.
-        let StepError::Stop(Stop::Failed(why)) = StepError::from(error) else { return None };
-        Some(format!("machines that join wait: {why}"))
+        let failed = failed.filter(|error| !error.is_conflict());
+        let why = failed.as_ref().map(|error| format!("machines that join wait: {}", with_remedy(error)));
+        // Once for each trouble, not once for each pass. While parts are rolled out, nothing else says it.
+        if let Some(why) = why.as_ref().filter(|why| self.joining.as_ref() != Some(*why)) {
+            tracing::warn!("{}: {why}", Step::Joining);
+        }
+        self.joining.clone_from(&why);
+        why.filter(|_| failed.is_some_and(|error| error.is_refused()))
     }
 
     /// What can be said when something else than the settings is refused.
@@ -246,7 +248,7 @@ impl Syncer {
                         break;
                     }
                 }
-                Err(StepError::Noted(why)) => failures.remember(descriptor.step, why),
+                Err(StepError::Noted(step, why)) => failures.remember(step, why),
             }
         }
         passed.complete = failures.is_empty() && !passed.conflict;
@@ -307,7 +309,10 @@ impl Syncer {
                     ending.extend(booting_machines::metrics_certificates(&self.client, &parts, done).await?);
                 }
                 // Parts are rolled out nevertheless: what is signed is valid for now.
-                if ending.is_empty() { Ok(()) } else { Err(StepError::Noted(ending.join("; "))) }
+                if ending.is_empty() {
+                    return Ok(());
+                }
+                Err(StepError::Noted(Step::CaLifetime, ending.join("; ")))
             }
             (Work::UserData, _) => {
                 let require_token = wanted.map_or(self.options.require_token, |w| w.require_token);

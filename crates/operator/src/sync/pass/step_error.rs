@@ -1,7 +1,7 @@
 //! Why a step of a pass failed, and what to do about it.
 
 use crate::reconcile_error::ReconcileError;
-use crate::sync::Stop;
+use crate::sync::{Step, Stop};
 use api::formats::shape::ShapeError;
 use api::formats::text::statements;
 use api::names::VERSION_RAW;
@@ -12,8 +12,8 @@ use client::{CallError, MissingRight, chain};
 pub(super) enum StepError {
     Conflict,
     Stop(Stop),
-    /// Something is wrong although the step has done its work. No other step waits for it.
-    Noted(String),
+    /// Something is wrong although the step has done its work: this is said, as that step, and nothing waits for it.
+    Noted(Step, String),
 }
 
 impl From<CallError> for StepError {

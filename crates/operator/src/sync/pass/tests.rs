@@ -1,7 +1,7 @@
 //! Tests of a pass: how long rollouts may take, when the controller counts as working, and whose machines may join.
 
 use super::*;
-use crate::sync::report;
+use crate::sync::{progress, report, status};
 use api::v1alpha1::MachineConfigOperator;
 
 #[tokio::test(start_paused = true)]
@@ -278,7 +278,7 @@ async fn a_watch_that_does_not_work_is_reported() {
     }
 }
 
-/// What approves no certificate is in the condition, with the remedy, whatever else has failed. A conflict is only tried again.
+/// What refuses a certificate is in the condition, with the remedy, whatever else has failed. Anything else is only tried again.
 #[tokio::test]
 async fn machines_that_join_and_wait_are_reported() {
     let now = k8s_openapi::jiff::Timestamp::now();
@@ -290,7 +290,11 @@ async fn machines_that_join_and_wait_are_reported() {
     for (code, said, want) in [
         (403, right, Some("mco install")),
         (403, denied, Some("remove what refuses it")),
+        // It is tried again, or there is nothing to do any more.
         (409, "the object has been modified", None),
+        (429, "too many requests", None),
+        (503, "busy", None),
+        (404, "gone", None),
     ] {
         let (csr, token) = (csr.clone(), token.clone());
         let answers = move |_: &http::Method, path: &str| {
@@ -320,12 +324,12 @@ async fn machines_that_join_and_wait_are_reported() {
             let Some(Stopped { step: Step::Settings, stop: Stop::Failed(why) }) = &passed.stopped else {
                 panic!("{said}: {:?}", passed.stopped)
             };
-            assert!(passed.joining_failed, "{said}, {round}: it is tried again");
+            assert_eq!(passed.joining_failed, code != 404, "{said}, {round}: it is tried again");
             let about = "; also: machines that join wait: approve CertificateSigningRequest csr-1: ";
             assert_eq!(why.contains(about), want.is_some(), "{said}, {round}: {why}");
             assert!(why.contains(want.unwrap_or_default()), "{said}, {round}: {why}");
             // What the log has said, so that it is not said again.
-            assert_eq!(syncer.joining.is_some(), want.is_some(), "{said}, {round}");
+            assert_eq!(syncer.joining.is_some(), ![404, 409].contains(&code), "{said}, {round}");
         }
     }
 }
@@ -349,7 +353,8 @@ async fn a_node_that_is_down_ends_no_rollout_and_is_named() {
         "pods" => Some((200, serde_json::json!({"metadata": {}, "items": pods}))),
         "c" => Some((
             200,
-            serde_json::json!({"metadata": {"name": "c"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}),
+            serde_json::json!({"metadata": {"name": "c"}, "status": {"conditions": [
+                {"type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
         )),
         "machine-config-server" if path.contains("/daemonsets/") && method != http::Method::GET => {
             Some((200, set.clone()))
@@ -371,6 +376,64 @@ async fn a_node_that_is_down_ends_no_rollout_and_is_named() {
     let written = written.lock().unwrap();
     let to_set = written.iter().find(|line| line.contains("/daemonsets/machine-config-server ")).unwrap();
     assert!(to_set.contains("\"maxUnavailable\":2"), "{to_set}");
+}
+
+/// Somebody's CA ends in ten days: everything is installed nevertheless, and it is said.
+#[tokio::test]
+async fn a_ca_of_somebody_else_that_ends_soon_holds_up_nothing() {
+    let days = k8s_openapi::jiff::SignedDuration::from_hours(24 * 10);
+    let ca = crate::certificates::tests::theirs_until(k8s_openapi::jiff::Timestamp::now() + days);
+    let answers = move |method: &http::Method, path: &str| match path.rsplit_once('/').unwrap() {
+        (before, "machine-config-server-ca")
+            if before.ends_with("/secrets") && method == http::Method::GET =>
+        {
+            Some((200, serde_json::json!(ca)))
+        }
+        _ => None,
+    };
+    let (mut syncer, _) = pod_with(404, Box::new(answers));
+    let mut config = crate::controller_config_values::unknown();
+    config.spec.infra.as_mut().unwrap()["status"]["apiServerInternalURI"] = "https://api:6443".into();
+    let seen = ClusterState { config: Some(serde_json::json!(config)), ..ClusterState::default() };
+    let mut passed = PassResult { seen, ..PassResult::default() };
+    let descriptor = STEPS.iter().find(|d| d.step == Step::Certificates).unwrap();
+    let ended = syncer.step(descriptor, None, &mut passed).await;
+    let Err(StepError::Noted(step, why)) = ended else { panic!("{ended:?}") };
+    assert!(why.contains("machine-config-server-ca is not the operator's, and ends at"), "{why}");
+    let mut failures = PassFailures::default();
+    failures.remember(step, why);
+    let complete = failures.is_empty();
+    let stopped = failures.reported();
+    let facts = status::Facts {
+        version: VERSION_RAW,
+        image: "mco:1",
+        release: None,
+        generation: None,
+        unmanaged: false,
+        stopped: stopped.as_ref(),
+        complete,
+        controller: Some(true),
+        pools: &[],
+        interrupted: &[],
+        kubelets: None,
+        stored: &[],
+        boot_images: None,
+        evaluation: &[],
+        not_looked_for: &[],
+    };
+    let now = api::k8s::Time(k8s_openapi::jiff::Timestamp::now());
+    // It is a new installation.
+    let after = status::after(&api::v1alpha1::MachineConfigOperatorStatus::default(), &facts, &now);
+    let operator = after.versions.iter().find(|v| v.name == status::OPERATOR);
+    assert_eq!(operator.map(|v| v.version.as_str()), Some(VERSION_RAW));
+    let mut settings =
+        MachineConfigOperator::new("cluster", api::v1alpha1::MachineConfigOperatorSpec::default());
+    settings.status = Some(after);
+    let found = progress::progress_of(Some(&settings), &[]);
+    assert!(
+        matches!(&found, progress::Progress::Done(words) if words.contains("; CaLifetimeFailed: the CA in Secret ")),
+        "{found:?}"
+    );
 }
 
 /// What was read is gone when it is written.

@@ -204,7 +204,7 @@ fn a_node_that_is_down_takes_no_other_nodes_turn_and_restarts_no_pod() {
     let usual = of(&BTreeMap::new());
     let status = json!({"desiredNumberScheduled": 25, "updatedNumberScheduled": 1});
     let now = "2026-07-01T12:00:00Z".parse().unwrap();
-    let down = DownNodes::of(&json!({ "status": status }), &[pod], &BTreeSet::new(), now);
+    let down = DownNodes::of(&json!({ "status": status }), &[pod], &BTreeMap::new(), now);
     let all = usual.iter().map(|set| (Key::of(set), down.clone())).collect();
     let path = "/spec/updateStrategy/rollingUpdate/maxUnavailable";
     let budgets = |sets: &[Value]| sets.iter().map(|set| set.pointer(path).cloned()).collect::<Vec<_>>();

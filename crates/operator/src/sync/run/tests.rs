@@ -56,6 +56,10 @@ fn a_failure_waits_longer_each_time_and_never_the_same_while_a_change_ends_any_o
     let stop = Stop::Failed(String::new());
     let blind = PassResult { stopped: Some(Stopped { step: Step::Watch, stop }), ..PassResult::default() };
     assert_eq!(rest(Some(&blind), 7, 0), Rest::UntilChange(AGAIN), "the other watches tell of changes");
+    let stop = Stop::Failed(String::new());
+    let ends =
+        PassResult { stopped: Some(Stopped { step: Step::CaLifetime, stop }), ..PassResult::default() };
+    assert_eq!(rest(Some(&ends), 7, 0), Rest::UntilChange(AGAIN), "everything is done");
     // Columns: what a pass leaves that says nothing else than that a watch does not work; the wait.
     for (left, wait) in [
         (PassResult { joining_failed: true, ..PassResult::default() }, WAITING),
@@ -95,9 +99,33 @@ fn passes_without_a_watch_do_not_make_a_later_failure_wait_longer() {
         (Some(&failed), u32::MAX, u32::MAX),
         (Some(&blind), 2, 0),
         (Some(&of(Step::Joining)), 2, 0),
+        (Some(&of(Step::CaLifetime)), 2, 0),
         (Some(&PassResult::default()), 2, 0),
     ] {
         assert_eq!(failures_in_a_row(passed, before), after, "{passed:?}");
+    }
+}
+
+#[test]
+fn a_pass_by_hand_fails_only_where_the_installation_is_not_as_it_is_to_be() {
+    let of = |step, stop| PassResult {
+        done: vec!["d".to_owned()],
+        stopped: Some(Stopped { step, stop }),
+        ..PassResult::default()
+    };
+    let no = || Stop::Failed("no".to_owned());
+    for (passed, fails) in [
+        (of(Step::Rights, no()), true),
+        (of(Step::UserData, no()), true),
+        (of(Step::Joining, no()), false),
+        (of(Step::CaLifetime, no()), false),
+        (of(Step::RequiredPools, Stop::Waiting(String::new())), false),
+        (PassResult { stopped: None, ..of(Step::Rights, no()) }, false),
+    ] {
+        let about = format!("{:?}", passed.stopped);
+        let ended = ended(passed);
+        assert_eq!(ended.is_err(), fails, "{about}");
+        assert!(ended.is_err() || ended.is_ok_and(|done| done == ["d"]), "{about}");
     }
 }
 

@@ -115,7 +115,7 @@ fn a_cluster_of_another_operator_is_left_as_it_is() {
 }
 
 #[test]
-fn what_somebody_else_made_in_our_namespace_is_named_and_secrets_need_force() {
+fn what_somebody_else_made_in_our_namespace_is_named_and_secrets_need_a_flag_of_their_own() {
     let inside = |kind: &str, namespace: &str, name: &str| json!({"kind": kind, "metadata": {"name": name, "namespace": namespace}});
     let facts = |inside: Vec<Value>| Facts {
         namespaces: vec![
@@ -136,7 +136,7 @@ fn what_somebody_else_made_in_our_namespace_is_named_and_secrets_need_force() {
         found.also_deletes(),
         "all MachineConfigs and pools, too, and with their namespace what somebody else made: ConfigMap theirs"
     );
-    assert!(found.check_begin(false, false).is_ok(), "no secret is in it");
+    assert!(found.check_begin(false, false, false).is_ok(), "no secret is in it");
     let found = plan(&facts(vec![
         inside("Secret", NAMESPACE, "os-signing"),
         inside("Secret", NAMESPACE, "push"),
@@ -144,22 +144,29 @@ fn what_somebody_else_made_in_our_namespace_is_named_and_secrets_need_force() {
         inside("ConfigMap", NAMESPACE, "theirs"),
     ]));
     assert!(found.actions.iter().any(|action| deletes(action, "Namespace", NAMESPACE)), "{found:?}");
-    for restores in [false, true] {
-        let said = found.check_begin(restores, false).unwrap_err().to_string();
+    for (restores, force) in [(false, false), (true, false), (false, true), (true, true)] {
+        let said = found.check_begin(restores, force, false).unwrap_err().to_string();
         for words in [
             "nothing was removed: ",
             "somebody else made: Secret machine-config-boot-tokens/mine, Secret os-signing, Secret push. ",
             "(kubectl -n machine-config-boot-tokens get secret mine -o yaml; \
              kubectl -n openshift-machine-config-operator get secret os-signing push -o yaml)",
-            "--force",
+            "run the command again with --delete-secrets, or delete the Secrets first",
         ] {
             assert!(said.contains(words), "{words}: {said}");
         }
-        assert!(found.check_begin(restores, true).is_ok(), "{restores}");
+        assert!(!said.contains("--force"), "{said}");
+        assert!(found.check_begin(restores, force, true).is_ok(), "{restores} {force}");
     }
     let busy = Plan { busy: vec!["Node n is on its way".to_owned()], ..found };
-    assert!(matches!(busy.check_begin(false, false), Err(UninstallError::Busy { .. })));
-    assert!(matches!(busy.check_begin(true, false), Err(UninstallError::Secrets { .. })));
+    // Whether Secrets may go says nothing of hosts.
+    for delete_secrets in [false, true] {
+        let found = busy.check_begin(false, false, delete_secrets);
+        assert!(matches!(found, Err(UninstallError::Busy { .. })), "{delete_secrets}: {found:?}");
+    }
+    assert!(matches!(busy.check_begin(true, false, false), Err(UninstallError::Secrets { .. })));
+    assert!(matches!(busy.check_begin(false, true, false), Err(UninstallError::Secrets { .. })));
+    assert!(busy.check_begin(false, true, true).is_ok());
     assert_eq!(plan(&facts(vec![])).also_deletes(), "all MachineConfigs and pools, too");
 }
 
@@ -314,7 +321,7 @@ fn a_removal_begins_while_nodes_are_on_their_way_only_where_they_are_waited_for_
         (&busy, true, false, true),
         (&busy, false, true, true),
     ] {
-        let checked = plan.check_begin(restores, force);
+        let checked = plan.check_begin(restores, force, false);
         assert_eq!(checked.is_ok(), begins, "{restores} {force}");
         if let Err(error) = checked {
             let said = error.to_string();

@@ -5,10 +5,12 @@
 
 use super::{TaskError, Writer, ask, blocking};
 use crate::node::certificates::kubeconfig_files::take_over;
+use crate::protocol::clock::Moment;
+use crate::protocol::disturbing_backoff;
 use api::ca_rotation;
 use api::k8s::{ByteString, ConfigMap};
 use api::names::NAMESPACE;
-use client::chain;
+use client::{chain, jitter};
 use host::paths::KUBELET_RESTART;
 use host::{DbusSystemd, Systemd};
 use kube::Api;
@@ -37,6 +39,14 @@ impl CaRotation {
     fn is_under_way(&self) -> bool {
         ca_rotation::parse(&self.word) == Some(true)
     }
+}
+
+/// A restart of the kubelet that failed.
+pub(super) struct FailedRestart {
+    tries: u32,
+    /// When it is tried again.
+    again: Moment,
+    why: String,
 }
 
 /// Whether the API server's CA is to be read.
@@ -114,7 +124,7 @@ impl Writer {
         let taken = blocking(move || take_over(&root, &paths, &bundle)).await;
         // Also after a failure, and for an earlier process that ended before the restart.
         if self.must_restart_kubelet().map_err(TaskError::Failed)? {
-            self.restart_kubelet().await.map_err(TaskError::Failed)?;
+            self.restart_kubelet_again().await.map_err(TaskError::Failed)?;
         }
         let taken = taken.map_err(TaskError::Failed)?;
         if asked_for && taken.found.is_empty() {
@@ -136,6 +146,22 @@ impl Writer {
         Ok(())
     }
 
+    /// Restarts the kubelet, unless that has failed a short while ago: each try disturbs it.
+    async fn restart_kubelet_again(&mut self) -> Result<(), String> {
+        if let Some(failed) = self.restart_failed.as_ref().filter(|failed| failed.again > Moment::now()) {
+            return Err(failed.why.clone());
+        }
+        let done = self.restart_kubelet().await;
+        if let Err(why) = &done {
+            let tries = self.restart_failed.as_ref().map_or(1, |failed| failed.tries.saturating_add(1));
+            let again = Moment::now() + disturbing_backoff(tries, jitter());
+            let why =
+                format!("the kubelet must read the API server's new CA, and cannot be restarted: {why}");
+            self.restart_failed = Some(FailedRestart { tries, again, why });
+        }
+        done
+    }
+
     /// Whether the kubelet has to read a new CA now.
     pub(super) fn must_restart_kubelet(&self) -> Result<bool, String> {
         let found = self.place.root.found(KUBELET_RESTART).map_err(|e| chain(&e))?;
@@ -146,7 +172,8 @@ impl Writer {
     /// new CA does not trust it either.
     pub(super) async fn watch_failed(&mut self, error: &watcher::Error) {
         tracing::warn!(error = %chain(error), "watching ControllerConfig; trying again");
-        if self.restart_owed && is_untrusted_certificate(error) {
+        let is_owed = self.restart_owed || self.must_restart_kubelet().unwrap_or_default();
+        if is_owed && is_untrusted_certificate(error) {
             match self.restart_kubelet().await {
                 Ok(()) => {}
                 Err(why) => tracing::warn!(%why, "the kubelet must read the API server's new CA; restart it"),
@@ -174,6 +201,7 @@ impl Writer {
             ),
         }
         self.restart_owed = false;
+        self.restart_failed = None;
         self.place.root.remove(KUBELET_RESTART).map_err(|e| chain(&e))
     }
 }
