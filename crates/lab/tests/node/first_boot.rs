@@ -48,9 +48,12 @@ async fn a_new_machine_joins_in_its_pools_config_without_a_disruption() {
     object["spec"]["kernelArguments"] = json!([argument]);
     cluster.create(object).await;
     cluster
-        .wait("the pool's config is rendered", async || {
+        .wait("the pool's config is rendered, and served", async || {
             let pool = cluster.get("MachineConfigPool", "worker").await;
-            pool["spec"]["configuration"]["source"].to_string().contains("50-first").then_some(())
+            let (wanted, last) = (&pool["spec"]["configuration"], &pool["status"]["configuration"]);
+            // A pool without nodes serves the config that its status names.
+            (wanted["source"].to_string().contains("50-first") && wanted["name"] == last["name"])
+                .then_some(())
         })
         .await;
     let rendered = cluster.rendered("worker").await;
