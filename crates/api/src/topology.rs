@@ -51,6 +51,12 @@ impl ControlPlaneTopology {
     }
 }
 
+/// Whether anything is said of the age of boot images on a cluster of this platform and topology: machines on bare metal, and a single
+/// node, are not made from images that somebody keeps.
+pub fn has_boot_images(platform: &str, topology: Option<ControlPlaneTopology>) -> bool {
+    platform != "BareMetal" && topology != Some(ControlPlaneTopology::SingleReplica)
+}
+
 impl fmt::Display for ControlPlaneTopology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.text())

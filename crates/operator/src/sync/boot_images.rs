@@ -8,7 +8,7 @@
 
 use crate::definitions::numbers;
 use api::conditions::{self, StatusCondition};
-use api::topology::ControlPlaneTopology;
+use api::topology::{ControlPlaneTopology, has_boot_images};
 use serde_json::{Value, json};
 
 /// The field of the status.
@@ -48,8 +48,7 @@ pub(super) fn enforcement(object: &Value, cluster: Cluster<'_>) -> Value {
     match (said["mode"].as_str(), cluster.installed) {
         (Some("Manual"), _) => json!({"mode": "Manual", "manual": said["manual"]}),
         (Some(_), _) | (None, None) => none,
-        _ if cluster.platform == "BareMetal" => none,
-        _ if cluster.topology == Some(ControlPlaneTopology::SingleReplica) => none,
+        _ if !has_boot_images(cluster.platform, cluster.topology) => none,
         (None, Some(installed)) => {
             json!({"mode": "Manual", "manual": {"mode": "OCPVersion", "ocpVersion": installed}})
         }

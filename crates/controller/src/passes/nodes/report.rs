@@ -9,7 +9,7 @@ use crate::io::image_metrics::ImageNodes;
 use crate::io::{labels, metrics};
 use crate::shared::Shared;
 use api::events::ControllerEvent;
-use api::topology::ControlPlaneTopology;
+use api::topology::has_boot_images;
 use api::v1::MachineConfigPool;
 use rollout::{NoPool, RolloutPlan, Step};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -105,8 +105,7 @@ impl Report {
         let applies = stores.controller_config().is_some_and(|c| {
             c.spec.copies_infrastructure()
                 && !c.spec.control_plane_topology().is_empty()
-                && c.spec.topology() != Some(ControlPlaneTopology::SingleReplica)
-                && c.spec.platform_type() != "BareMetal"
+                && has_boot_images(c.spec.platform_type(), c.spec.topology())
         });
         metrics.boot_image_skew.set(i64::from(unwatched && applies));
         for pool in &plan.pools {
