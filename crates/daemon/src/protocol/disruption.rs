@@ -91,7 +91,7 @@ pub(super) fn overdue(
     let why = cut_reason(why);
     let end = asked.map(|t| t + limit);
     let late = end.is_some_and(|end| end <= view.now);
-    if late && (view.node.said_state() != Some(NodeState::Degraded) || view.node.reason != why) {
+    if late && !view.node.says(NodeState::Degraded, &why) {
         let changes =
             [(annotation::STATE, NodeState::Degraded.to_string()), (annotation::REASON, why.clone())];
         return write(changes, event.map(|kind| AgentNote::new(kind, why)));
@@ -252,7 +252,7 @@ fn too_many_reboots(view: &View, config: &str) -> Action {
          systemd requires: correct that, or remove {} after the reboot",
         host::paths::REBOOT_PENDING
     ));
-    if view.node.seen && (view.node.said_state() != Some(NodeState::Degraded) || view.node.reason != why) {
+    if view.node.seen && !view.node.says(NodeState::Degraded, &why) {
         let changes = [(annotation::STATE, NodeState::Degraded.to_string()), (annotation::REASON, why)];
         return write(changes, []);
     }

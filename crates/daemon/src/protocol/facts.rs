@@ -134,6 +134,11 @@ impl NodeFacts {
         NodeState::parse(&self.state)
     }
 
+    /// Whether the Node says this state already, and this reason.
+    pub(super) fn says(&self, state: NodeState, reason: &str) -> bool {
+        self.said_state() == Some(state) && self.reason == reason
+    }
+
     /// Whether the node announces that it reboots.
     pub(super) fn announces_reboot(&self) -> bool {
         self.post_action == annotation::REBOOTING

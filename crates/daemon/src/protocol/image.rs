@@ -31,7 +31,7 @@ pub(super) fn refuse_image(view: &View) -> Action {
     // If it was drained for an update, uncordon it: the host is complete in its config and cannot take another one.
     let (mut changes, cordon) = uncordon_changes(node, &disk);
     let mut notes = vec![];
-    if node.said_state() != Some(NodeState::Unreconcilable) || node.reason != why {
+    if !node.says(NodeState::Unreconcilable, &why) {
         changes.insert(annotation::STATE, NodeState::Unreconcilable.to_string());
         changes.insert(annotation::REASON, why.clone());
         notes.push(AgentNote::new(AgentEvent::FailedToReconcile, why));

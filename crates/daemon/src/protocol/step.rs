@@ -140,7 +140,7 @@ fn hold(view: &View, failure: &Failure) -> Option<Action> {
     };
     if let Some(state) = state {
         let reason = cut_reason(&failure.reason);
-        if view.node.said_state() != Some(state) || view.node.reason != reason {
+        if !view.node.says(state, &reason) {
             return Some(write([(annotation::STATE, state.to_string()), (annotation::REASON, reason)], []));
         }
     }
@@ -284,7 +284,7 @@ fn say_done(view: &View, config: &str, changes: &mut Changes) -> Option<AgentNot
 
 fn is_done(view: &View, config: &str) -> bool {
     let (state, reason) = final_state(view);
-    view.node.current_state() == config && view.node.said_state() == Some(state) && view.node.reason == reason
+    view.node.current_state() == config && view.node.says(state, &reason)
 }
 
 /// State and reason of a node with nothing left to do.

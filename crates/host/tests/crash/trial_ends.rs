@@ -19,6 +19,15 @@ fn with_reboot() -> Prepared {
     prepare_trial(&pairs().into_iter().find(|p| prepare(p).plan.disruption.needs_reboot()).unwrap())
 }
 
+/// A machine that has booted into a change, which is on trial now.
+fn on_trial(p: &Prepared) -> (tempfile::TempDir, FakeOs) {
+    let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
+    host(dir.path(), &os).apply(&p.plan).unwrap();
+    boot(dir.path(), &os);
+    assert!(matches!(host(dir.path(), &os).recover().unwrap(), Recovery::OnTrial { .. }));
+    (dir, os)
+}
+
 #[test]
 fn a_change_of_the_operating_system_alone_reboots_once_into_it_and_once_back() {
     if !is_root() {
@@ -26,11 +35,8 @@ fn a_change_of_the_operating_system_alone_reboots_once_into_it_and_once_back() {
     }
     let p = prepare_trial(&os_only());
     assert!(!p.plan.trial.as_ref().unwrap().files, "{:?}", p.plan.trial);
-    let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
-    host(dir.path(), &os).apply(&p.plan).unwrap();
-    boot(dir.path(), &os);
+    let (dir, os) = on_trial(&p);
     let mut now = host(dir.path(), &os);
-    assert!(matches!(now.recover().unwrap(), Recovery::OnTrial { .. }));
     assert!(matches!(now.fail_trial(Check::Boot, "x").unwrap(), Recovery::AwaitsReturn { .. }));
     boot(dir.path(), &os);
     let mut now = host(dir.path(), &os);
@@ -45,11 +51,8 @@ fn reboots_that_lead_back_into_the_new_operating_system_come_to_an_end() {
         return;
     }
     let p = prepare_trial(&os_only());
-    let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
-    host(dir.path(), &os).apply(&p.plan).unwrap();
-    boot(dir.path(), &os);
+    let (dir, os) = on_trial(&p);
     let mut now = host(dir.path(), &os);
-    now.recover().unwrap();
     now.fail_trial(Check::Boot, "x").unwrap();
     let mut reboots = 0;
     loop {
@@ -106,10 +109,7 @@ fn a_change_that_has_proved_good_is_kept_on_a_full_disk() {
         return;
     }
     let p = prepare_trial(&os_only());
-    let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
-    host(dir.path(), &os).apply(&p.plan).unwrap();
-    boot(dir.path(), &os);
-    host(dir.path(), &os).recover().unwrap();
+    let (dir, os) = on_trial(&p);
     let mut full = mk_host(dir.path(), &os, Arc::new(Full { root: dir.path().to_owned() }));
     assert_eq!(full.confirm_trial().unwrap().as_deref(), Some("new"));
     assert_eq!(host(dir.path(), &os).recover().unwrap(), Recovery::Nothing);
@@ -183,10 +183,7 @@ fn a_trial_ends_on_a_full_disk_and_its_time_passes() {
     for pair in [pairs().into_iter().find(|p| prepare(p).plan.disruption.needs_reboot()).unwrap(), os_only()]
     {
         let p = prepare_trial(&pair);
-        let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
-        host(dir.path(), &os).apply(&p.plan).unwrap();
-        boot(dir.path(), &os);
-        assert!(matches!(host(dir.path(), &os).recover().unwrap(), Recovery::OnTrial { .. }));
+        let (dir, os) = on_trial(&p);
         let reserve = dir.path().join(host::paths::TRIAL_RESERVE.trim_start_matches('/'));
         assert!(std::fs::metadata(&reserve).unwrap().len() >= 64 * 1024);
 

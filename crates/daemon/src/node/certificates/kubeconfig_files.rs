@@ -9,10 +9,8 @@ use host::paths::KUBELET_RESTART;
 use host::{Attributes, PathState, Root};
 use serde_json::Value;
 
-/// Mode and owner of a new kubeconfig, which holds a token.
+/// Mode and owner of a new kubeconfig, which holds a token, and of the mark beside it.
 const SECRET: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
-/// Mode and owner of the mark that the kubelet has to be restarted.
-const MARK: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 /// How many links in a row are followed to a kubeconfig.
 const LINKS: u32 = 8;
 
@@ -63,7 +61,7 @@ pub(super) fn take_over(root: &Root, paths: &[String], bundle: &[u8]) -> Result<
         tracing::info!(path, certificates = ?rotation.new, "new signers of the API server");
         if rotation.at_once {
             // First: this process may end before the restart, and the next one finds the kubeconfig as it should be.
-            put(root, KUBELET_RESTART, b"", MARK).map_err(|e| chain(&e))?;
+            put(root, KUBELET_RESTART, b"", SECRET).map_err(|e| chain(&e))?;
         }
         match put(root, path, text.as_bytes(), SECRET) {
             Ok(true) => {
